@@ -1,0 +1,36 @@
+"""The mathematics of the Wasserstein natural gradient: arrays in, arrays out."""
+
+from wng.estimator import gaussian
+from wng.estimator.basis import (
+    Basis,
+    KernelBasis,
+    PolynomialBasis,
+    kernel_basis,
+    polynomial_basis,
+)
+from wng.estimator.damping import Damping, DampingState, reduction_ratio
+from wng.estimator.fisher import fisher_solve, fisher_vector_product
+from wng.estimator.jacobian import jacobian_perturbation, jacobian_reparam, jacobian_score
+from wng.estimator.metric import LowRank, WassersteinMetric
+from wng.estimator.transform import ScaleByWassersteinState, scale_by_wasserstein
+
+__all__ = [
+    "Basis",
+    "Damping",
+    "DampingState",
+    "KernelBasis",
+    "LowRank",
+    "PolynomialBasis",
+    "ScaleByWassersteinState",
+    "WassersteinMetric",
+    "fisher_solve",
+    "fisher_vector_product",
+    "gaussian",
+    "jacobian_perturbation",
+    "jacobian_reparam",
+    "jacobian_score",
+    "kernel_basis",
+    "polynomial_basis",
+    "reduction_ratio",
+    "scale_by_wasserstein",
+]

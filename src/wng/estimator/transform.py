@@ -1,0 +1,202 @@
+"""The Wasserstein natural gradient as an optax transformation."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from wng.estimator.basis import Basis, kernel_basis
+from wng.estimator.checks import check_params, check_samples
+from wng.estimator.damping import Damping, DampingState, as_damping, reduction_ratio
+from wng.estimator.jacobian import behaviors_and_pullback, jacobian_score
+from wng.estimator.metric import LowRank, WassersteinMetric
+
+MAKE_METRIC = (
+    "either behavior_fn=θ ↦ behaviours (differentiable), or behaviors=X together with "
+    "log_prob_fn=θ ↦ log-probabilities of X"
+)
+
+
+class ScaleByWassersteinState(NamedTuple):
+    """State of `scale_by_wasserstein`. All counters are of steps."""
+
+    damping: DampingState
+    epsilon: Float[Array, ""]  # the ε of the last step
+    age: Int[Array, ""]  # steps since the metric was made
+    fallbacks: Int[Array, ""]  # steps that used the Euclidean gradient
+    skipped: Int[Array, ""]  # steps dropped for a non-finite gradient, loss or direction
+    spectrum: LowRank | None  # the metric in use, kept only with refresh_every > 1
+
+
+def scale_by_wasserstein(
+    num_basis: int = 5,
+    damping: float | Damping = 1e-3,
+    *,
+    basis: Basis | None = None,
+    bandwidth: float | None = None,
+    rescale: bool = False,
+    refresh_every: int = 1,
+) -> optax.GradientTransformationExtraArgs:
+    r"""Replace a gradient by its Wasserstein natural gradient.
+
+    .. math::  g \mapsto (\hat G + ε I)^{-1} g, \qquad \hat G = J^\top L^\dagger J
+
+    Chain it before an optimiser, `optax.chain(scale_by_wasserstein(), optax.sgd(0.1))`, and hand
+    `update` the behaviours of the model in one of two ways::
+
+        tx.update(grads, state, params, key=key, behavior_fn=f)
+        tx.update(grads, state, params, key=key, behaviors=X, log_prob_fn=lp)
+
+    where f(params) is X [N, d], differentiable, or lp(params) is log q_θ(X) [N].
+
+    Args:
+      num_basis: M, the rank of the metric.
+      damping: ε, or a `Damping` (relative to the metric; adaptive). An adaptive one needs two more
+        arguments of `update`: value, the loss of this batch, and value_fn=θ ↦ loss of this batch.
+      basis: a fixed basis (such as `polynomial_basis`) in place of the kernel basis that is drawn
+        from the behaviours with `key`; `num_basis`, `bandwidth` and `key` then have no effect.
+      bandwidth: of the kernel basis; by default the mean distance.
+      rescale: diagonal rescaling of the damping, see `WassersteinMetric`.
+      refresh_every: make a new metric only at every so-many-th step. In between its
+        eigendecomposition, (M + 1)·p numbers in the state, is reused.
+
+    Returns:
+      An `optax.GradientTransformationExtraArgs` that works inside jit, scan and vmap.
+
+    Note:
+      * Where p > M, gradients outside the row space of J are scaled by 1/ε: choose ε with the
+        learning rate in mind, normalise or clip after, or make ε relative to the metric.
+      * The Euclidean gradient is used where ⟨g, g^W⟩ ≤ 0. A step whose gradient, loss or direction
+        is not finite is dropped (a zero update) and counted; an adaptive ε is raised then.
+
+    References:
+      Moskovitz et al., Efficient Wasserstein Natural Gradients for Reinforcement Learning,
+      ICLR 2021. Arbel et al., Kernelized Wasserstein Natural Gradient, ICLR 2020.
+    """
+    control = as_damping(damping)
+    size = num_basis if basis is None else basis.size
+    if size < 1:
+        raise ValueError(f"num_basis must be at least 1, got {num_basis}.")
+    if refresh_every < 1:
+        raise ValueError(f"refresh_every must be at least 1, got {refresh_every}.")
+
+    def make_spectrum(
+        params: Any,
+        key: PRNGKeyArray | None,
+        behavior_fn: Callable[[Any], Array] | None,
+        behaviors: Array | None,
+        log_prob_fn: Callable[[Any], Array] | None,
+    ) -> LowRank:
+        def make_basis(X: Array) -> Basis:
+            if basis is not None:
+                return basis
+            if key is None:
+                raise ValueError(
+                    "scale_by_wasserstein draws its basis at random: pass key=… to update()."
+                )
+            return kernel_basis(key, X, num_basis, bandwidth=bandwidth)
+
+        if behavior_fn is not None:
+            if behaviors is not None or log_prob_fn is not None:
+                raise ValueError(f"contradictory arguments to update(): pass {MAKE_METRIC}.")
+            X, pullback = behaviors_and_pullback(behavior_fn, params)
+            h = make_basis(X)
+            J = pullback(h)
+        else:
+            if behaviors is None or log_prob_fn is None:
+                raise ValueError(
+                    f"scale_by_wasserstein needs more of update(): pass {MAKE_METRIC}."
+                )
+            X = check_samples(behaviors, "behaviors")
+            h = make_basis(X)
+            J = jacobian_score(h, X, log_prob_fn, params)
+        return WassersteinMetric(h, X, J, rescale=rescale).spectrum
+
+    def init_fn(params: Any) -> ScaleByWassersteinState:
+        check_params(params)
+        flat, _ = ravel_pytree(params)
+        spectrum = LowRank.empty(flat.size, size, flat.dtype, rescale=rescale)
+        state, zero = control.init(), jnp.zeros((), int)
+        return ScaleByWassersteinState(
+            damping=state,
+            epsilon=control.epsilon(state, jnp.ones(())),
+            age=zero,
+            fallbacks=zero,
+            skipped=zero,
+            spectrum=spectrum if refresh_every > 1 else None,
+        )
+
+    def update_fn(
+        updates: Any,
+        state: ScaleByWassersteinState,
+        params: Any = None,
+        *,
+        key: PRNGKeyArray | None = None,
+        behavior_fn: Callable[[Any], Array] | None = None,
+        behaviors: Array | None = None,
+        log_prob_fn: Callable[[Any], Array] | None = None,
+        value: Array | None = None,
+        value_fn: Callable[[Any], Array] | None = None,
+        **extra: Any,
+    ) -> tuple[Any, ScaleByWassersteinState]:
+        del extra  # of other transformations in the chain
+        if params is None:
+            raise ValueError("scale_by_wasserstein needs the parameters: pass params to update().")
+        if control.every and (value is None or value_fn is None):
+            raise ValueError(
+                "adaptive damping compares losses: pass value=loss and value_fn=θ ↦ loss, both of "
+                "this batch, to update()."
+            )
+        g, unravel = ravel_pytree(updates)
+
+        def fresh() -> LowRank:
+            return make_spectrum(params, key, behavior_fn, behaviors, log_prob_fn)
+
+        if state.spectrum is None:
+            spectrum = fresh()
+        else:
+            spectrum = jax.lax.cond(state.age == 0, fresh, lambda: state.spectrum)
+        epsilon = control.epsilon(state.damping, spectrum.eigenvalues[0])
+        natural = spectrum.solve(g, epsilon)
+        slope = g @ natural
+        fallback = slope <= 0
+        natural, slope = jnp.where(fallback, g, natural), jnp.where(fallback, g @ g, slope)
+
+        finite = jnp.isfinite(natural).all() & jnp.isfinite(g).all()
+        if value is not None:
+            finite &= jnp.isfinite(value)
+        natural = jnp.where(finite, natural, 0)
+        step = unravel(natural)
+
+        ratio = jnp.where(finite, 1.0, jnp.nan)
+        if value is not None and value_fn is not None and control.every:
+            size_ = control.step_size
+            after = jax.lax.cond(
+                control.due(state.damping) & finite,
+                lambda: value_fn(jax.tree.map(lambda p, s: p - size_ * s, params, step)),
+                lambda: value,
+            )
+            # A zero gradient promises and saves nothing: no reason to change ε.
+            measured = jnp.where(slope > 0, reduction_ratio(value, after, size_ * slope), 0.5)
+            ratio = jnp.where(finite, measured, jnp.nan)
+
+        usable = jnp.isfinite(spectrum.directions).all() & jnp.isfinite(spectrum.eigenvalues).all()
+        kept = None
+        if state.spectrum is not None:
+            kept = jax.tree.map(
+                lambda new, old: jnp.where(usable, new, old), spectrum, state.spectrum
+            )
+        return step, ScaleByWassersteinState(
+            damping=control.update(state.damping, ratio),
+            epsilon=epsilon,
+            age=jnp.where(usable, (state.age + 1) % refresh_every, 0),
+            fallbacks=state.fallbacks + (fallback & finite),
+            skipped=state.skipped + ~finite,
+            spectrum=kept,
+        )
+
+    return optax.GradientTransformationExtraArgs(init_fn, update_fn)

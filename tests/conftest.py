@@ -1,0 +1,11 @@
+from collections.abc import Iterator
+
+import jax
+import pytest
+
+
+@pytest.fixture
+def x64() -> Iterator[None]:
+    """Run the test in float64."""
+    with jax.enable_x64(True):
+        yield
