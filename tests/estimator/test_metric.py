@@ -1,3 +1,4 @@
+import functools
 from typing import Any, NamedTuple
 
 import jax
@@ -28,9 +29,9 @@ class Problem(NamedTuple):
         return wng.WassersteinMetric(self.basis, self.X, self.J, **options)
 
 
-def problem(seed: int, n: int, d: int, m: int, p: int) -> Problem:
-    """A nonlinear sampler with p parameters and a kernel basis."""
-    keys = jax.random.split(jax.random.key(seed), 5)
+@functools.partial(jax.jit, static_argnames=("n", "d", "m", "p"))
+def problem_arrays(key: jax.Array, n: int, d: int, m: int, p: int) -> tuple:
+    keys = jax.random.split(key, 5)
     Z = jax.random.normal(keys[0], (n, 8), float)
     D = jax.random.normal(keys[1], (8, d, p), float) / 8**0.5
     theta = 0.3 * jax.random.normal(keys[2], (p,), float)
@@ -41,7 +42,12 @@ def problem(seed: int, n: int, d: int, m: int, p: int) -> Problem:
     X = behavior_fn(theta)
     basis = wng.kernel_basis(keys[3], X, m, replace=m > n)
     J = wng.jacobian_reparam(basis, behavior_fn, theta)
-    return Problem(basis, X, J, jax.random.normal(keys[4], (p,), float))
+    return basis, X, J, jax.random.normal(keys[4], (p,), float)
+
+
+def problem(seed: int, n: int, d: int, m: int, p: int) -> Problem:
+    """A nonlinear sampler with p parameters, and a kernel basis."""
+    return Problem(*problem_arrays(jax.random.key(seed), n, d, m, p))
 
 
 def oracle(gradients: jax.Array, J: jax.Array) -> tuple[np.ndarray, np.ndarray]:

@@ -124,9 +124,15 @@ def _draw_kernel_basis(
     bandwidth: float | Array | None,
     replace: bool,
 ) -> KernelBasis:
-    center_key, index_key = jax.random.split(key)
-    centers = X[jax.random.choice(center_key, X.shape[0], (num_basis,), replace=replace)]
-    indices = jax.random.randint(index_key, (num_basis,), 0, X.shape[1])
+    num_samples, dim = X.shape
+    # One draw for both choices. Centres: the M largest of N random numbers, or M random rows.
+    uniform = jax.random.uniform(key, (num_basis + (num_basis if replace else num_samples),))
+    indices = (uniform[:num_basis] * dim).astype(int)
+    if replace:
+        rows = (uniform[num_basis:] * num_samples).astype(int)
+    else:
+        rows = jax.lax.top_k(uniform[num_basis:], num_basis)[1]
+    centers = X[rows]
     if bandwidth is None:
         squared = jnp.mean(jnp.sum((X[None, :, :] - centers[:, None, :]) ** 2, axis=-1))
         # Constant samples have no scale of their own; any ℓ then gives the same span.

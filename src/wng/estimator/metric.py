@@ -7,10 +7,10 @@ The paper solves (Ĝ + εI)⁻¹g by the Woodbury identity (eq. `wng_estimator`)
     ĝ^W = (g − Jᵀ(JJᵀ + εL)†Jg) / ε,
 
 which subtracts two nearly equal vectors: in float32 the component in the row space of J is lost
-once ε is small against the eigenvalues of Ĝ. Here the eigendecomposition Ĝ = Q Λ Qᵀ is formed
+once ε is small against the eigenvalues of Ĝ. Here the eigendecomposition Ĝ = QᵀΛQ is formed
 without ever squaring a matrix (and in float64, whatever the input), and the solve is
 
-    ĝ^W = (g − QQᵀg)/ε + Q (Λ + ε)⁻¹ Qᵀg,
+    ĝ^W = (g − QᵀQg)/ε + Qᵀ (Λ + ε)⁻¹ Qg,
 
 whose two terms are orthogonal: nothing cancels. Memory is O(Mp), time O(M²(Nd + p)).
 
@@ -31,14 +31,14 @@ from wng.estimator.float64 import in_float64
 
 
 class LowRank(eqx.Module):
-    """An eigendecomposition of Ĝ of rank k = min(M, p): what a solve needs, and no more.
+    """The eigendecomposition Ĝ = Qᵀ Λ Q of rank k = min(M, p): what a solve needs, and no more.
 
-    With diagonal rescaling, of diag(√d) Ĝ diag(√d). Columns of `directions` that belong to
+    With diagonal rescaling, of diag(√d) Ĝ diag(√d). Rows of `directions` that belong to
     eigenvalues at the level of rounding are zero.
     """
 
-    directions: Float[Array, "p k"]
-    eigenvalues: Float[Array, " k"]
+    directions: Float[Array, "k p"]  # Q
+    eigenvalues: Float[Array, " k"]  # Λ, descending
     root_scale: Float[Array, " p"] | None  # √d, or None for no rescaling
 
     @classmethod
@@ -48,7 +48,7 @@ class LowRank(eqx.Module):
         """The zero matrix, in the shapes that a metric of M = `num_basis` functions has."""
         rank = min(num_params, num_basis)
         return cls(
-            jnp.zeros((num_params, rank), dtype),
+            jnp.zeros((rank, num_params), dtype),
             jnp.zeros((rank,), dtype),
             jnp.ones((num_params,), dtype) if rescale else None,
         )
@@ -58,15 +58,16 @@ class LowRank(eqx.Module):
         """(Ĝ + εI)⁻¹ g; with rescaling (Ĝ + ε diag(1/d))⁻¹ g."""
         Q, damping = self.directions, jnp.asarray(damping, self.directions.dtype)
         scaled = g if self.root_scale is None else self.root_scale * g
-        inside = Q.T @ scaled
-        outside = scaled - Q @ inside
-        correction = Q.T @ outside  # a second projection: what leaks here is divided by ε below
-        inside, outside = inside + correction, outside - Q @ correction
-        # A remainder at the level of rounding is no direction at all: 1/ε would make it one.
-        tolerance = 8 * Q.shape[1] ** 0.5 * jnp.finfo(Q.dtype).eps
-        rounding = jnp.linalg.norm(outside) <= tolerance * jnp.linalg.norm(scaled)
-        answer = Q @ (inside / (self.eigenvalues + damping))
-        answer += jnp.where(rounding, 0.0, outside / damping)
+        inside = Q @ scaled
+        outside = scaled - inside @ Q
+        leak = Q @ outside  # rounding left it in the row space, where 1/ε would blow it up
+        # A remainder at the level of rounding is no direction at all.
+        tolerance = 8 * Q.shape[0] ** 0.5 * jnp.finfo(Q.dtype).eps
+        remainder = outside @ outside - leak @ leak
+        outer = jnp.where(remainder <= tolerance**2 * (scaled @ scaled), 0, 1 / damping)
+        answer = (
+            outer * outside + ((inside + leak) / (self.eigenvalues + damping) - outer * leak) @ Q
+        )
         return answer if self.root_scale is None else self.root_scale * answer
 
 
@@ -157,12 +158,18 @@ def _decompose(
 ) -> tuple[Float[Array, "M M"], LowRank]:
     """W with WᵀW = L†, and the eigenpairs of Ĝ = JᵀWᵀWJ.
 
-    Both come from QR decompositions, of C and of J, never from the Gram matrices L and JJᵀ, whose
-    condition numbers are squares. Float32 input is decomposed in float64: the row space of J is
-    otherwise off by eps·cond(J), and nearby basis functions make cond(J) large.
+    Neither L nor JJᵀ is formed: their condition numbers are squares. And nearby basis functions
+    make J ill-conditioned, so that float32 alone would tilt its row space by eps·cond(J). Hence,
+    with J = V s Y, the rows of Y nearly orthonormal from a decomposition in J's own precision,
+    Y is computed afresh as s⁻¹VᵀJ in float64. Rounding it to float32 then costs eps, not
+    eps·cond(J), and what it lacks in orthonormality, a well-conditioned Cholesky factor mends.
     """
     dtype, num_basis = J.dtype, J.shape[0]
     cutoff = 2 * num_basis * jnp.finfo(dtype).eps  # below, a singular value is input rounding
+
+    def inverse(roots: Array) -> Array:
+        # Written so that NaN counts as kept: bad input must show.
+        return jnp.where(roots <= cutoff * roots[0], 0, 1 / roots)
 
     @in_float64
     def decompose(gradients: Array, J: Array) -> tuple[Array, LowRank]:
@@ -170,17 +177,30 @@ def _decompose(
         R = jnp.linalg.qr(C.T, mode="r")
         R = jnp.pad(R, ((0, num_basis - R.shape[0]), (0, 0)))  # N·d < M
         _, roots, Vt = jnp.linalg.svd(R)
-        keep = roots > cutoff * roots[0]
-        whitener = jnp.where(keep, 1 / jnp.where(keep, roots, 1), 0)[:, None] * Vt
+        whitener = inverse(roots)[:, None] * Vt
 
-        scaled, root_scale = J.astype(jnp.float64), None
+        root_scale = None
         if rescale:
-            root_scale = (jnp.linalg.norm(whitener @ scaled, axis=0) + 1e-8) ** -0.5
-            scaled = scaled * root_scale
-        Q, R = jnp.linalg.qr(scaled.T)
-        _, roots, Zt = jnp.linalg.svd(whitener @ R.T, full_matrices=False)
-        keep = roots > cutoff * roots[0]
-        spectrum = LowRank(jnp.where(keep, Q @ Zt.T, 0), jnp.where(keep, roots**2, 0), root_scale)
+            whitened = _mix(whitener, J.astype(jnp.float64))
+            root_scale = (jnp.linalg.norm(whitened, axis=0) + 1e-8) ** -0.5
+            J = (J * root_scale).astype(dtype)
+        R = jnp.linalg.qr(J.T, mode="r").astype(jnp.float64)
+        _, roots, Vt = jnp.linalg.svd(R, full_matrices=False)
+        Y = _mix(inverse(roots)[:, None] * Vt, J.astype(jnp.float64)).astype(dtype)
+        dropped = jnp.diag((inverse(roots) == 0).astype(jnp.float64))
+        root = jnp.linalg.cholesky((Y @ Y.T).astype(jnp.float64) + dropped)
+
+        _, roots, Zt = jnp.linalg.svd(whitener @ (Vt.T * roots) @ root, full_matrices=False)
+        kept = inverse(roots) != 0
+        rotation = jax.scipy.linalg.solve_triangular(root, Zt.T * kept, lower=True, trans="T").T
+        spectrum = LowRank(rotation.astype(dtype) @ Y, jnp.where(kept, roots**2, 0), root_scale)
         return jax.tree.map(lambda x: x.astype(dtype), (whitener, spectrum))
 
     return decompose(jax.lax.stop_gradient(gradients), jax.lax.stop_gradient(J))
+
+
+def _mix(T: Float[Array, "k M"], J: Float[Array, "M p"]) -> Float[Array, "k p"]:
+    """TJ in float64. XLA's float64 dot is slow on few long rows; an unrolled sum is not."""
+    if J.shape[0] > 16:
+        return T @ J
+    return sum((T[:, m, None] * J[m] for m in range(J.shape[0])), start=jnp.zeros(()))

@@ -166,7 +166,7 @@ def scale_by_wasserstein(
         fallback = slope <= 0
         natural, slope = jnp.where(fallback, g, natural), jnp.where(fallback, g @ g, slope)
 
-        finite = jnp.isfinite(natural).all() & jnp.isfinite(g).all()
+        finite = jnp.isfinite(slope)
         if value is not None:
             finite &= jnp.isfinite(value)
         natural = jnp.where(finite, natural, 0)
@@ -184,19 +184,16 @@ def scale_by_wasserstein(
             measured = jnp.where(slope > 0, reduction_ratio(value, after, size_ * slope), 0.5)
             ratio = jnp.where(finite, measured, jnp.nan)
 
-        usable = jnp.isfinite(spectrum.directions).all() & jnp.isfinite(spectrum.eigenvalues).all()
-        kept = None
-        if state.spectrum is not None:
-            kept = jax.tree.map(
-                lambda new, old: jnp.where(usable, new, old), spectrum, state.spectrum
-            )
         return step, ScaleByWassersteinState(
             damping=control.update(state.damping, ratio),
             epsilon=epsilon,
-            age=jnp.where(usable, (state.age + 1) % refresh_every, 0),
+            # A metric that is not finite is replaced at the next step.
+            age=jnp.where(
+                jnp.isfinite(spectrum.eigenvalues[0]), (state.age + 1) % refresh_every, 0
+            ),
             fallbacks=state.fallbacks + (fallback & finite),
             skipped=state.skipped + ~finite,
-            spectrum=kept,
+            spectrum=None if state.spectrum is None else spectrum,
         )
 
     return optax.GradientTransformationExtraArgs(init_fn, update_fn)
