@@ -65,7 +65,7 @@ def test_constant_samples_keep_a_finite_bandwidth() -> None:
     ("call", "message"),
     [
         (lambda k, X: wng.kernel_basis(k, X, 9), "without replacement"),
-        (lambda k, X: wng.kernel_basis(k, X, 0), "num_basis must be at least 1"),
+        (lambda k, X: wng.kernel_basis(k, X, 0), "num_basis must be a whole number, at least 1"),
         (lambda k, X: wng.kernel_basis(k, X[:, 0], 2), r"X\[:, None\]"),
         (lambda k, X: wng.kernel_basis(k, X[:0], 2), "non-empty"),
         (lambda k, X: wng.kernel_basis(k, X.at[0, 0].set(jnp.nan), 2), "NaN"),
@@ -73,6 +73,14 @@ def test_constant_samples_keep_a_finite_bandwidth() -> None:
         (lambda k, X: wng.kernel_basis(k, X, 2).values(X[:, :1]), "made from samples with 3"),
         (lambda k, X: wng.polynomial_basis(2).values(X), "made for dim=2"),
         (lambda k, X: wng.polynomial_basis(0), "at least 1"),
+        (lambda k, X: wng.kernel_basis(0, X, 2), "single JAX random key"),
+        (lambda k, X: wng.kernel_basis(k, X, 2.0), "num_basis must be a whole number"),
+        (
+            lambda k, X: wng.kernel_basis(k, X, 2, bandwidth="median"),
+            "bandwidth must be a positive",
+        ),
+        (lambda k, X: wng.kernel_basis(k, [[1.0], [1.0, 2.0]], 2), "array of numbers"),
+        (lambda k, X: wng.kernel_basis(k, X * 1j, 2), "must be real"),
     ],
 )
 def test_bad_input_is_refused_in_one_sentence(call, message: str) -> None:

@@ -56,5 +56,7 @@ def test_bad_input_is_refused() -> None:
         wng.fisher_vector_product(fn, PARAMS, jnp.ones(3))
     with pytest.raises(ValueError, match=r"shape \[samples\]"):
         wng.fisher_vector_product(lambda p: p["mean"].sum(), PARAMS, jnp.ones(4))
+    with pytest.raises(ValueError, match="array of numbers"):
+        wng.fisher_solve(fn, PARAMS, PARAMS)
     with pytest.raises(ValueError, match="g contains a NaN"):
         wng.fisher_solve(fn, PARAMS, jnp.ones(4) * jnp.nan)

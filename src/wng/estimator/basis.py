@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from wng.estimator.checks import check_positive, check_samples
+from wng.estimator.checks import check_count, check_key, check_positive, check_samples
 
 
 class Basis(Protocol):
@@ -104,12 +104,12 @@ def kernel_basis(
     """
     X = jax.lax.stop_gradient(check_samples(X))
     num_samples = X.shape[0]
-    if num_basis < 1:
-        raise ValueError(f"num_basis must be at least 1, got {num_basis}.")
+    check_key(key)
+    check_count(num_basis, "num_basis", 1)
     if num_basis > num_samples and not replace:
         raise ValueError(
             f"num_basis={num_basis} centres cannot be drawn from {num_samples} samples without "
-            "replacement; pass more samples, a smaller num_basis, or replace=True."
+            "replacement; pass more samples, a smaller num_basis, or (kernel_basis) replace=True."
         )
     if bandwidth is not None:
         check_positive(bandwidth, "bandwidth")
@@ -184,7 +184,7 @@ def polynomial_basis(dim: int, degree: int = 2) -> PolynomialBasis:
     estimated metric of a Gaussian is exact up to the sampling error of the second moments.
     M grows as dim^degree: meant for low dimensions and for checking other bases.
     """
-    if dim < 1 or degree < 1:
-        raise ValueError(f"dim and degree must be at least 1, got dim={dim} and degree={degree}.")
+    check_count(dim, "dim", 1)
+    check_count(degree, "degree", 1)
     combinations = itertools.combinations_with_replacement(range(dim + 1), degree)
     return PolynomialBasis(tuple(c for c in combinations if any(i < dim for i in c)), dim)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from wng.estimator.checks import check_positive
+from wng.estimator.checks import check_count, check_positive
 
 
 class DampingState(NamedTuple):
@@ -37,12 +37,12 @@ class Damping:
 
     Args:
       initial: ε at the first step, or its multiple of λ_max(Ĝ) with `relative`.
-      relative: multiply by the largest eigenvalue of Ĝ, so that ε follows the scale of the
-        behaviours and of the parameters.
+      relative: multiply by the largest eigenvalue of Ĝ (of the rescaled Ĝ with `rescale`), so that
+        ε follows the scale of the behaviours and of the parameters.
       every: adapt at every so-many-th step; 0 keeps the value fixed. The paper's runs have 5.
       factor: adaptation divides or multiplies by this.
       low, high: the range of the reduction ratio in which the value stays.
-      minimum, maximum: bounds of ε.
+      minimum, maximum: bounds of ε (of its multiple of λ_max with `relative`).
       step_size: length of the step along −direction whose reduction ratio is measured by
         `scale_by_wasserstein`; set it to the learning rate that follows in the chain.
     """
@@ -58,10 +58,11 @@ class Damping:
     step_size: float = 1.0
 
     def __post_init__(self) -> None:
-        for name in ("initial", "minimum", "maximum", "step_size"):
+        for name in ("initial", "minimum", "maximum", "step_size", "factor"):
             check_positive(getattr(self, name), f"damping {name}")
-        if not 0 < self.factor < 1:
-            raise ValueError(f"damping factor must lie between 0 and 1, got {self.factor}.")
+        check_count(self.every, "damping every", 0)
+        if not self.factor < 1:
+            raise ValueError(f"damping factor must be smaller than 1, got {self.factor}.")
         if not self.low < self.high:
             raise ValueError(
                 f"damping low={self.low} must be smaller than damping high={self.high}."
@@ -70,23 +71,21 @@ class Damping:
             raise ValueError(
                 f"damping minimum={self.minimum} must not exceed damping maximum={self.maximum}."
             )
-        if self.every < 0:
-            raise ValueError(f"damping every must be 0 (fixed) or more, got {self.every}.")
 
     def init(self) -> DampingState:
         """The state before the first step."""
-        return DampingState(jnp.asarray(self.initial, float), jnp.zeros((), int))
+        value = min(max(self.initial, self.minimum), self.maximum)
+        return DampingState(jnp.asarray(value, float), jnp.zeros((), int))
 
     def epsilon(
         self, state: DampingState, largest_eigenvalue: Float[Array, ""]
     ) -> Float[Array, ""]:
         """ε for a metric whose largest eigenvalue is given."""
-        value = state.value * largest_eigenvalue if self.relative else state.value
-        return jnp.clip(value, self.minimum, self.maximum)
+        return state.value * largest_eigenvalue if self.relative else state.value
 
     def due(self, state: DampingState) -> Bool[Array, ""]:
-        """Whether the coming step's reduction ratio will be used."""
-        return (state.steps + 1) % self.every == 0 if self.every else jnp.asarray(False)
+        """Whether the coming step's reduction ratio will be used; only for `every` > 0."""
+        return (state.steps + 1) % self.every == 0
 
     def update(self, state: DampingState, ratio: Float[Array, ""]) -> DampingState:
         """The state after a step with the given reduction ratio.
@@ -106,4 +105,7 @@ class Damping:
 
 def as_damping(damping: float | Damping) -> Damping:
     """A `Damping` from itself or from a fixed number ε."""
-    return damping if isinstance(damping, Damping) else Damping(damping)
+    if isinstance(damping, Damping):
+        return damping
+    check_positive(damping, "damping")
+    return Damping(damping)

@@ -9,11 +9,18 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
-from wng.estimator.checks import check_finite, check_params, check_positive
+from wng.estimator.checks import (
+    check_callable,
+    check_count,
+    check_finite,
+    check_flat,
+    check_params,
+    check_positive,
+    flatten,
+)
 
 
 def fisher_vector_product(
@@ -26,7 +33,7 @@ def fisher_vector_product(
       params: θ, any pytree of floating-point arrays.
       v: flat [p], in the order of `ravel_pytree(params)`.
     """
-    return _product(log_prob_fn, params)(jnp.asarray(v))
+    return _product(log_prob_fn, params)(v)
 
 
 def fisher_solve(
@@ -48,7 +55,9 @@ def fisher_solve(
       tolerance: stop once the residual is below this share of ‖g‖.
     """
     check_positive(damping, "damping")
-    product, g = _product(log_prob_fn, params), jnp.asarray(g)
+    check_count(iterations, "iterations", 1)
+    product = _product(log_prob_fn, params)
+    g = check_flat(g, flatten(params).size, "g")
     check_finite(g, "g")
     solution, _ = jax.scipy.sparse.linalg.cg(
         lambda v: product(v) + damping * v, g, tol=tolerance, maxiter=iterations
@@ -60,6 +69,7 @@ def _product(
     log_prob_fn: Callable[[Any], Float[Array, " N"]], params: Any
 ) -> Callable[[Float[Array, " p"]], Float[Array, " p"]]:
     check_params(params)
+    check_callable(log_prob_fn, "log_prob_fn", "log-probabilities [N]")
     flat, unravel = ravel_pytree(params)
     log_prob, jvp = jax.linearize(lambda theta: log_prob_fn(unravel(theta)), flat)
     if log_prob.ndim != 1:
@@ -70,11 +80,7 @@ def _product(
     vjp = jax.linear_transpose(jvp, flat)
 
     def product(v: Float[Array, " p"]) -> Float[Array, " p"]:
-        if v.shape != flat.shape:
-            raise ValueError(
-                f"the vector must be flat with {flat.size} entries, one for each parameter, "
-                f"got shape {list(v.shape)}."
-            )
+        v = check_flat(v, flat.size, "v").astype(flat.dtype)
         return vjp(jvp(v) / log_prob.shape[0])[0]
 
     return product

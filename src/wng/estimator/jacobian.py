@@ -20,7 +20,15 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from wng.estimator.basis import Basis
-from wng.estimator.checks import check_finite, check_params, check_positive, check_samples, flatten
+from wng.estimator.checks import (
+    check_array,
+    check_callable,
+    check_finite,
+    check_params,
+    check_positive,
+    check_samples,
+    flatten,
+)
 
 
 def _pull_back(
@@ -38,8 +46,14 @@ def behaviors_and_pullback(
     For callers whose basis is drawn from X itself.
     """
     check_params(params)
+    check_callable(behavior_fn, "behavior_fn", "behaviours [N, d]")
     X, vjp = jax.vjp(behavior_fn, params)
     check_samples(X, "behavior_fn(params)")
+    if not jnp.issubdtype(jnp.result_type(X), jnp.floating):
+        raise ValueError(
+            f"behavior_fn(params) must be differentiable, but it is an array of {X.dtype}; for "
+            "discrete behaviours use their log-probabilities (the score form)."
+        )
 
     def pullback(basis: Basis) -> Float[Array, "M p"]:
         return _pull_back(lambda row: vjp(row)[0], basis.gradients(X) / X.shape[0])
@@ -82,6 +96,7 @@ def jacobian_score(
     """
     X = check_samples(X)
     check_params(params)
+    check_callable(log_prob_fn, "log_prob_fn", "log-probabilities [N]")
     log_prob, vjp = jax.vjp(log_prob_fn, params)
     if log_prob.shape != (X.shape[0],):
         raise ValueError(
@@ -112,7 +127,7 @@ def jacobian_perturbation(
       antithetic noise and costs independent noise a factor 1 − 1/N in expectation.
     """
     X = check_samples(X)
-    noise = jnp.asarray(noise)
+    noise = check_array(noise, "noise")
     if noise.ndim != 2 or noise.shape[0] != X.shape[0]:
         raise ValueError(
             f"noise must have shape [{X.shape[0]}, parameters], one row for each sample in X, "

@@ -7,8 +7,8 @@ The paper solves (Ĝ + εI)⁻¹g by the Woodbury identity (eq. `wng_estimator`)
     ĝ^W = (g − Jᵀ(JJᵀ + εL)†Jg) / ε,
 
 which subtracts two nearly equal vectors: in float32 the component in the row space of J is lost
-once ε is small against the eigenvalues of Ĝ. Here the eigendecomposition Ĝ = QᵀΛQ is formed
-without ever squaring a matrix (and in float64, whatever the input), and the solve is
+once ε is small against the eigenvalues of Ĝ. Here the eigendecomposition Ĝ = QᵀΛQ is formed, in
+float64 whatever the input, and the solve is
 
     ĝ^W = (g − QᵀQg)/ε + Qᵀ (Λ + ε)⁻¹ Qg,
 
@@ -26,7 +26,13 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from wng.estimator.basis import Basis
-from wng.estimator.checks import check_finite, check_positive, check_samples
+from wng.estimator.checks import (
+    check_array,
+    check_finite,
+    check_flat,
+    check_positive,
+    check_samples,
+)
 from wng.estimator.float64 import in_float64
 
 
@@ -54,6 +60,7 @@ class LowRank(eqx.Module):
         )
 
     @eqx.filter_jit
+    @jax.default_matmul_precision("highest")
     def solve(self, g: Float[Array, " p"], damping: float | Array) -> Float[Array, " p"]:
         """(Ĝ + εI)⁻¹ g; with rescaling (Ĝ + ε diag(1/d))⁻¹ g."""
         Q, damping = self.directions, jnp.asarray(damping, self.directions.dtype)
@@ -96,7 +103,12 @@ class WassersteinMetric(eqx.Module):
     def __init__(
         self, basis: Basis, X: Float[Array, "N d"], J: Float[Array, "M p"], *, rescale: bool = False
     ):
-        X, J = check_samples(X), jnp.asarray(J)
+        if not hasattr(basis, "gradients"):
+            raise ValueError(
+                f"basis must be a basis such as kernel_basis(key, X), got a {type(basis).__name__}."
+            )
+        X, J = check_samples(X), check_array(J, "J")
+        J = J.astype(jnp.promote_types(J.dtype, jnp.float32))  # no half-precision decompositions
         if J.ndim != 2 or J.shape[0] != basis.size or J.shape[1] == 0:
             raise ValueError(
                 f"J must have shape [{basis.size}, parameters], one row for each basis function, "
@@ -113,13 +125,13 @@ class WassersteinMetric(eqx.Module):
           g: gradient, flat [p] in the order of `jax.flatten_util.ravel_pytree(params)`.
           damping: ε > 0.
         """
-        g = self._check_vector(g, "g")
+        g = check_flat(g, self.J.shape[1], "g")
         check_positive(damping, "damping")
         return self.spectrum.solve(g, jnp.asarray(damping, g.dtype))
 
     def quadratic(self, u: Float[Array, " p"]) -> Float[Array, ""]:
         """uᵀĜu, the squared distance that behaviours move under a small step u."""
-        return jnp.sum((self.whitener @ (self.J @ self._check_vector(u, "u"))) ** 2)
+        return jnp.sum((self.whitener @ (self.J @ check_flat(u, self.J.shape[1], "u"))) ** 2)
 
     def transport(self, u: Float[Array, " p"]) -> Callable[[Array], Array]:
         """The behavioural transport field x ↦ ∇f_u(x) of the step u (Figure `wasserstein`).
@@ -127,7 +139,9 @@ class WassersteinMetric(eqx.Module):
         f_u = Σ_m α_m h_m with α = L†Ju. The field takes one behaviour [d] or several [n, d], and
         moves samples of q_θ towards q_{θ+u}: X' = X + ∇f_u(X).
         """
-        coefficients = self.whitener.T @ (self.whitener @ (self.J @ self._check_vector(u, "u")))
+        coefficients = self.whitener.T @ (
+            self.whitener @ (self.J @ check_flat(u, self.J.shape[1], "u"))
+        )
 
         def field(x: Array) -> Array:
             x = jnp.asarray(x)
@@ -141,59 +155,48 @@ class WassersteinMetric(eqx.Module):
         whitened = self.whitener @ self.J
         return whitened.T @ whitened
 
-    def _check_vector(self, vector: Array, name: str) -> Float[Array, " p"]:
-        vector = jnp.asarray(vector)
-        if vector.shape != self.J.shape[1:]:
-            raise ValueError(
-                f"{name} must be flat with {self.J.shape[1]} entries, one for each column of J, "
-                f"got shape {list(vector.shape)}; flatten a pytree with "
-                "jax.flatten_util.ravel_pytree."
-            )
-        return vector
-
 
 @partial(jax.jit, static_argnames="rescale")
+@jax.default_matmul_precision("highest")
 def _decompose(
     gradients: Float[Array, "M N d"], J: Float[Array, "M p"], rescale: bool
 ) -> tuple[Float[Array, "M M"], LowRank]:
-    """W with WᵀW = L†, and the eigenpairs of Ĝ = JᵀWᵀWJ.
+    """W with WᵀW = L†, and the eigenpairs of Ĝ = AᵀA with A = WJ.
 
-    Neither L nor JJᵀ is formed: their condition numbers are squares. And nearby basis functions
-    make J ill-conditioned, so that float32 alone would tilt its row space by eps·cond(J). Hence,
-    with J = V s Y, the rows of Y nearly orthonormal from a decomposition in J's own precision,
-    Y is computed afresh as s⁻¹VᵀJ in float64. Rounding it to float32 then costs eps, not
-    eps·cond(J), and what it lacks in orthonormality, a well-conditioned Cholesky factor mends.
+    Nearby basis functions make C and J ill-conditioned together. In float64, W comes from a QR
+    decomposition of C, not from the Gram matrix L with its squared condition number, and takes
+    that conditioning out of A. The eigenpairs come from AAᵀ, and Q = Λ^{-1/2}VᵀA from J in one
+    float64 product, so that rounding Q to float32 costs eps, whatever cond(J).
     """
     dtype, num_basis = J.dtype, J.shape[0]
-    cutoff = 2 * num_basis * jnp.finfo(dtype).eps  # below, a singular value is input rounding
+    cutoff = (
+        2 * num_basis * float(jnp.finfo(dtype).eps)
+    )  # below, a singular value is input rounding
 
-    def inverse(roots: Array) -> Array:
-        # Written so that NaN counts as kept: bad input must show.
-        return jnp.where(roots <= cutoff * roots[0], 0, 1 / roots)
+    def keep(values: Array, relative: float) -> Array:
+        return ~(values <= relative * values.max())  # NaN is kept: bad input must show
 
     @in_float64
     def decompose(gradients: Array, J: Array) -> tuple[Array, LowRank]:
         C = gradients.astype(jnp.float64).reshape(num_basis, -1) / gradients.shape[1] ** 0.5
-        R = jnp.linalg.qr(C.T, mode="r")
+        norms = jnp.sqrt(jnp.sum(C**2, axis=1))
+        norms = jnp.where(norms == 0, 1, norms)  # the scale of a basis function does not matter
+        R = jnp.linalg.qr((C / norms[:, None]).T, mode="r")
         R = jnp.pad(R, ((0, num_basis - R.shape[0]), (0, 0)))  # N·d < M
         _, roots, Vt = jnp.linalg.svd(R)
-        whitener = inverse(roots)[:, None] * Vt
+        whitener = jnp.where(keep(roots, cutoff), 1 / roots, 0)[:, None] * Vt / norms
 
-        root_scale = None
+        J, root_scale = J.astype(jnp.float64), None
+        A = _mix(whitener, J)
         if rescale:
-            whitened = _mix(whitener, J.astype(jnp.float64))
-            root_scale = (jnp.linalg.norm(whitened, axis=0) + 1e-8) ** -0.5
-            J = (J * root_scale).astype(dtype)
-        R = jnp.linalg.qr(J.T, mode="r").astype(jnp.float64)
-        _, roots, Vt = jnp.linalg.svd(R, full_matrices=False)
-        Y = _mix(inverse(roots)[:, None] * Vt, J.astype(jnp.float64)).astype(dtype)
-        dropped = jnp.diag((inverse(roots) == 0).astype(jnp.float64))
-        root = jnp.linalg.cholesky((Y @ Y.T).astype(jnp.float64) + dropped)
-
-        _, roots, Zt = jnp.linalg.svd(whitener @ (Vt.T * roots) @ root, full_matrices=False)
-        kept = inverse(roots) != 0
-        rotation = jax.scipy.linalg.solve_triangular(root, Zt.T * kept, lower=True, trans="T").T
-        spectrum = LowRank(rotation.astype(dtype) @ Y, jnp.where(kept, roots**2, 0), root_scale)
+            root_scale = (jnp.linalg.norm(A, axis=0) + 1e-8) ** -0.5
+            A, J = A * root_scale, J * root_scale
+        values, vectors = jnp.linalg.eigh(A @ A.T)
+        rank = min(J.shape)
+        values, vectors = values[::-1][:rank], vectors[:, ::-1][:, :rank]
+        kept = keep(values, max(cutoff**2, 2 * num_basis * float(jnp.finfo(jnp.float64).eps)))
+        rotation = jnp.where(kept, 1 / jnp.sqrt(values), 0)[:, None] * vectors.T @ whitener
+        spectrum = LowRank(_mix(rotation, J), jnp.where(kept, values, 0), root_scale)
         return jax.tree.map(lambda x: x.astype(dtype), (whitener, spectrum))
 
     return decompose(jax.lax.stop_gradient(gradients), jax.lax.stop_gradient(J))

@@ -10,7 +10,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from wng.estimator.basis import Basis, kernel_basis
-from wng.estimator.checks import check_params, check_samples
+from wng.estimator.checks import check_count, check_params, check_positive, check_samples
 from wng.estimator.damping import Damping, DampingState, as_damping, reduction_ratio
 from wng.estimator.jacobian import behaviors_and_pullback, jacobian_score
 from wng.estimator.metric import LowRank, WassersteinMetric
@@ -59,7 +59,7 @@ def scale_by_wasserstein(
         arguments of `update`: value, the loss of this batch, and value_fn=θ ↦ loss of this batch.
       basis: a fixed basis (such as `polynomial_basis`) in place of the kernel basis that is drawn
         from the behaviours with `key`; `num_basis`, `bandwidth` and `key` then have no effect.
-      bandwidth: of the kernel basis; by default the mean distance.
+      bandwidth: of the kernel basis; by default the root-mean-square distance.
       rescale: diagonal rescaling of the damping, see `WassersteinMetric`.
       refresh_every: make a new metric only at every so-many-th step. In between its
         eigendecomposition, (M + 1)·p numbers in the state, is reused.
@@ -70,19 +70,26 @@ def scale_by_wasserstein(
     Note:
       * Where p > M, gradients outside the row space of J are scaled by 1/ε: choose ε with the
         learning rate in mind, normalise or clip after, or make ε relative to the metric.
-      * The Euclidean gradient is used where ⟨g, g^W⟩ ≤ 0. A step whose gradient, loss or direction
-        is not finite is dropped (a zero update) and counted; an adaptive ε is raised then.
+      * The Euclidean gradient is used where ⟨g, g^W⟩ ≤ 0, and where a relative damping meets a
+        metric that sees nothing.
+      * A step whose gradient, loss or direction is not finite is dropped (a zero update) and
+        counted; an adaptive ε is raised then. (Behaviours that are not finite raise an error where
+        they can be looked at, outside jit.)
 
     References:
       Moskovitz et al., Efficient Wasserstein Natural Gradients for Reinforcement Learning,
       ICLR 2021. Arbel et al., Kernelized Wasserstein Natural Gradient, ICLR 2020.
     """
     control = as_damping(damping)
+    check_count(num_basis, "num_basis", 1)
+    check_count(refresh_every, "refresh_every", 1)
+    if bandwidth is not None:
+        check_positive(bandwidth, "bandwidth")
+    if basis is not None and not isinstance(getattr(basis, "size", None), int):
+        raise ValueError(
+            f"basis must be a basis such as polynomial_basis(dim), got a {type(basis).__name__}."
+        )
     size = num_basis if basis is None else basis.size
-    if size < 1:
-        raise ValueError(f"num_basis must be at least 1, got {num_basis}.")
-    if refresh_every < 1:
-        raise ValueError(f"refresh_every must be at least 1, got {refresh_every}.")
 
     def make_spectrum(
         params: Any,
@@ -118,8 +125,11 @@ def scale_by_wasserstein(
 
     def init_fn(params: Any) -> ScaleByWassersteinState:
         check_params(params)
-        flat, _ = ravel_pytree(params)
-        spectrum = LowRank.empty(flat.size, size, flat.dtype, rescale=rescale)
+        spectrum = None
+        if refresh_every > 1:
+            flat, _ = ravel_pytree(params)
+            dtype = jnp.promote_types(flat.dtype, jnp.float32)
+            spectrum = LowRank.empty(flat.size, size, dtype, rescale=rescale)
         state, zero = control.init(), jnp.zeros((), int)
         return ScaleByWassersteinState(
             damping=state,
@@ -127,7 +137,7 @@ def scale_by_wasserstein(
             age=zero,
             fallbacks=zero,
             skipped=zero,
-            spectrum=spectrum if refresh_every > 1 else None,
+            spectrum=spectrum,
         )
 
     def update_fn(
@@ -146,11 +156,18 @@ def scale_by_wasserstein(
         del extra  # of other transformations in the chain
         if params is None:
             raise ValueError("scale_by_wasserstein needs the parameters: pass params to update().")
+        if _shapes(updates) != _shapes(params):
+            raise ValueError(
+                "the gradients and params must be pytrees of the same structure and shapes: pass "
+                "update() the parameters that the gradient was taken at."
+            )
         if control.every and (value is None or value_fn is None):
             raise ValueError(
                 "adaptive damping compares losses: pass value=loss and value_fn=θ ↦ loss, both of "
                 "this batch, to update()."
             )
+        if value is not None and jnp.shape(value) != ():
+            raise ValueError(f"value must be a single number, got shape {list(jnp.shape(value))}.")
         g, unravel = ravel_pytree(updates)
 
         def fresh() -> LowRank:
@@ -164,7 +181,10 @@ def scale_by_wasserstein(
         natural = spectrum.solve(g, epsilon)
         slope = g @ natural
         fallback = slope <= 0
+        if control.relative:  # a metric that sees nothing sets no scale for ε
+            fallback |= spectrum.eigenvalues[0] == 0
         natural, slope = jnp.where(fallback, g, natural), jnp.where(fallback, g @ g, slope)
+        natural = natural.astype(g.dtype)
 
         finite = jnp.isfinite(slope)
         if value is not None:
@@ -174,14 +194,20 @@ def scale_by_wasserstein(
 
         ratio = jnp.where(finite, 1.0, jnp.nan)
         if value is not None and value_fn is not None and control.every:
-            size_ = control.step_size
-            after = jax.lax.cond(
-                control.due(state.damping) & finite,
-                lambda: value_fn(jax.tree.map(lambda p, s: p - size_ * s, params, step)),
-                lambda: value,
-            )
+            before = jnp.asarray(value, g.dtype)
+
+            def loss_after() -> Array:
+                moved = jax.tree.map(lambda p, s: p - control.step_size * s, params, step)
+                after = value_fn(moved)
+                if isinstance(after, tuple | list | dict) or jnp.shape(after) != ():
+                    raise ValueError("value_fn(params) must return the loss alone, one number.")
+                return jnp.asarray(after, g.dtype)
+
+            due = control.due(state.damping) & finite
+            after = jax.lax.cond(due, loss_after, lambda: before)
             # A zero gradient promises and saves nothing: no reason to change ε.
-            measured = jnp.where(slope > 0, reduction_ratio(value, after, size_ * slope), 0.5)
+            promised = control.step_size * slope
+            measured = jnp.where(slope > 0, reduction_ratio(before, after, promised), 0.5)
             ratio = jnp.where(finite, measured, jnp.nan)
 
         return step, ScaleByWassersteinState(
@@ -191,9 +217,15 @@ def scale_by_wasserstein(
             age=jnp.where(
                 jnp.isfinite(spectrum.eigenvalues[0]), (state.age + 1) % refresh_every, 0
             ),
-            fallbacks=state.fallbacks + (fallback & finite),
+            fallbacks=state.fallbacks + (fallback & finite & (slope > 0)),
             skipped=state.skipped + ~finite,
             spectrum=None if state.spectrum is None else spectrum,
         )
 
     return optax.GradientTransformationExtraArgs(init_fn, update_fn)
+
+
+def _shapes(tree: Any) -> tuple[Any, list[tuple[int, ...]]]:
+    """Structure of a pytree and shapes of its leaves."""
+    leaves, structure = jax.tree.flatten(tree)
+    return structure, [jnp.shape(leaf) for leaf in leaves]

@@ -1,0 +1,1 @@
+"""The paper's studies: each one computes data, draws figures and writes a report."""

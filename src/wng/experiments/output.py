@@ -1,0 +1,45 @@
+"""What all studies write: CSV data, Markdown tables, figures in one style."""
+
+import csv
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+RED, BLUE, GREY, GREEN, ORANGE = "#d1495b", "#2e6f9e", "#8a8f98", "#3a9d6e", "#e09f3e"
+
+
+def write_csv(path: Path, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Rows as CSV; floats with seven digits, so that equal runs give equal bytes."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(header)
+        for row in rows:
+            writer.writerow([f"{x:.6e}" if isinstance(x, float) else x for x in row])
+
+
+def markdown_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """A Markdown table."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join("| " + " | ".join(str(cell) for cell in line) + " |" for line in lines)
+
+
+def figure(rows: int, columns: int, size: tuple[float, float]) -> tuple[Figure, list[Axes]]:
+    """An empty figure and its panels, in reading order."""
+    fig, axes = plt.subplots(rows, columns, figsize=size, layout="constrained", squeeze=False)
+    for axis in axes.flat:
+        axis.spines[["top", "right"]].set_visible(False)
+    return fig, list(axes.flat)
+
+
+def save(fig: Figure, path: Path) -> None:
+    """Write the figure as PNG and close it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fig.savefig(path, dpi=130)
+    plt.close(fig)
