@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 
 from wng.estimator.gaussian import Parameterization
 from wng.experiments.output import BLUE, GREEN, GREY, ORANGE, RED, figure, save
-from wng.experiments.toys import CONVERGED, STATUS, Run
+from wng.experiments.toys import CONVERGED, STATUS, Geometry, Proximity, Run
 from wng.experiments.toys_study import (
     BETAS,
     CLOSED_FORM,
@@ -20,7 +20,7 @@ from wng.experiments.toys_study import (
 )
 
 # The paper's five methods: label, proximity, geometry, colour.
-PAPER_METHODS = (
+PAPER_METHODS: tuple[tuple[str, Proximity, Geometry, str], ...] = (
     ("gradient descent", "none", "euclidean", GREY),
     ("KL penalty", "kl", "euclidean", ORANGE),
     ("W₂ penalty", "wasserstein", "euclidean", GREEN),
@@ -57,25 +57,25 @@ def paper_figure(study: Study, path: Path) -> None:
     """Panels (a)–(f), in the paper's arrangement."""
     fig, (a, b, c, d, e, f) = figure(2, 3, (14, 8))
     shades = plt.colormaps["viridis"](np.linspace(0.1, 0.9, len(BETAS)))
-    panels = [
+    panels: list[tuple[Axes, Proximity, tuple[str, Proximity, Geometry, str], str]] = [
         (a, "wasserstein", PAPER_METHODS[4], "(a) W₂ penalty and WNG, log-diagonal"),
         (b, "kl", PAPER_METHODS[3], "(b) KL penalty and FNG, log-diagonal"),
     ]
     for axis, proximity, (label, _, geometry, color), title in panels:
         for beta, shade in zip(BETAS, shades, strict=True):
-            run = study.get("log-diagonal", proximity, "euclidean", beta=beta)  # type: ignore[arg-type]
+            run = study.get("log-diagonal", proximity, "euclidean", beta=beta)
             draw_curve(axis, run, f"β = {beta:g}", shade, lw=1.3)
         draw_curve(
             axis, study.get("log-diagonal", "none", "euclidean"), "gradient descent", GREY, ls="--"
         )
-        draw_curve(axis, study.get("log-diagonal", "none", geometry), label, color, lw=2.2)  # type: ignore[arg-type]
+        draw_curve(axis, study.get("log-diagonal", "none", geometry), label, color, lw=2.2)
         finish(axis, title)
     for label, proximity, geometry, color in PAPER_METHODS:
-        run = study.get("log-diagonal", proximity, geometry)  # type: ignore[arg-type]
+        run = study.get("log-diagonal", proximity, geometry)
         shown = shown_iterations_of(run)
         c.plot(run.std[shown], run.mean[shown], color=color, label=label, lw=1.8)
-        for axis, parameterization in ((d, "log-diagonal"), (e, "diagonal")):
-            draw_curve(axis, study.get(parameterization, proximity, geometry), label, color, lw=1.8)  # type: ignore[arg-type]
+        for axis, parameterization in zip((d, e), PARAMETERIZATIONS, strict=True):
+            draw_curve(axis, study.get(parameterization, proximity, geometry), label, color, lw=1.8)
         errors = [study.final("log-diagonal", proximity, geometry, step_size=s) for s in STEP_SIZES]
         f.loglog(STEP_SIZES, np.maximum(errors, FLOOR), "o-", ms=4, color=color, label=label)
     c.plot(0, 0, "k*", markersize=11)
@@ -96,10 +96,11 @@ def extension_figure(study: Study, path: Path) -> None:
     """What estimation costs, who is invariant, and the whole grid."""
     fig, (g, h, i, j) = figure(1, 4, (19, 4.4))
     settings = study.settings
+    estimated: list[tuple[Geometry, str]] = [("wasserstein", RED), ("wasserstein-estimated", BLUE)]
     for parameterization, style in zip(PARAMETERIZATIONS, ("-", "--"), strict=True):
-        for geometry, color in (("wasserstein", RED), ("wasserstein-estimated", BLUE)):
+        for geometry, color in estimated:
             name = "closed form" if geometry == "wasserstein" else "estimated"
-            run = study.get(parameterization, "none", geometry)  # type: ignore[arg-type]
+            run = study.get(parameterization, "none", geometry)
             draw_curve(g, run, f"{name}, {parameterization}", color, ls=style, lw=1.8)
     finish(
         g,
@@ -109,7 +110,7 @@ def extension_figure(study: Study, path: Path) -> None:
     marks = [k for k in shown_iterations(settings) if k in (1, 3, 10, 20) or k > 20]
     for label, proximity, geometry, color in PAPER_METHODS:
         log, diagonal = (
-            np.maximum(study.get(p, proximity, geometry).error[marks], FLOOR)  # type: ignore[arg-type]
+            np.maximum(study.get(p, proximity, geometry).error[marks], FLOOR)
             for p in PARAMETERIZATIONS
         )
         h.loglog(log, diagonal, ".-", ms=3, lw=0.8, color=color, label=label)

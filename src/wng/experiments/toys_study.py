@@ -1,17 +1,21 @@
 """`wng reproduce toys`: the whole grid of the Gaussian study, as data."""
 
+import dataclasses
 import itertools
+from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple, get_args
 
+import jax
 import numpy as np
-from rich.progress import track
+from rich.progress import Progress
 
 from wng.estimator.gaussian import Parameterization
 from wng.experiments.output import write_csv
 from wng.experiments.toys import STATUS, Geometry, Proximity, Run, ToySettings, sweep
 
 STEP_SIZES = tuple(round(float(x), 6) for x in np.geomspace(1e-3, 10, 17))
+STARTS = (0.5, 1.0, 2.0, 3.0)  # initial standard deviations: the paper gives none
 BETAS = (1e-3, 1e-2, 1e-1, 1.0, 10.0, 100.0)
 PARAMETERIZATIONS: tuple[Parameterization, ...] = ("log-diagonal", "diagonal")
 PROXIMITIES: tuple[Proximity, ...] = get_args(Proximity)
@@ -32,6 +36,7 @@ class Study:
     def __init__(self, settings: ToySettings):
         self.settings = settings
         self.runs: dict[tuple[Method, float, float], Run] = {}
+        self.starts: dict[tuple[float, Geometry], Run] = {}  # by initial standard deviation
 
     def get(
         self,
@@ -61,7 +66,10 @@ def plan(settings: ToySettings) -> dict[Method, list[tuple[float, float]]]:
     for method in itertools.starmap(
         Method, itertools.product(PARAMETERIZATIONS, PROXIMITIES, CLOSED_FORM)
     ):
-        pairs = [(s, settings.beta) for s in (settings.step_size, *STEP_SIZES)]
+        # The paper's five methods leave one axis alone; the other four get fewer step sizes.
+        paper = "none" in method or "euclidean" in method
+        step_sizes = STEP_SIZES if paper else STEP_SIZES[::4]
+        pairs = [(s, settings.beta) for s in (settings.step_size, *step_sizes)]
         if method.geometry == "euclidean" and method.proximity != "none":
             pairs += itertools.product((settings.step_size, *STEP_SIZES[::4]), BETAS)
         methods[method] = list(dict.fromkeys(pairs))
@@ -72,15 +80,27 @@ def plan(settings: ToySettings) -> dict[Method, list[tuple[float, float]]]:
 
 
 def run_study(settings: ToySettings) -> Study:
-    """Every run of the plan, with a progress bar."""
+    """Every run of the plan, and FNG and WNG from other starts, with a progress bar."""
     study = Study(settings)
-    for method, pairs in track(plan(settings).items(), "Gaussian study"):
-        step_sizes, betas = np.array(pairs).T
-        runs = sweep(settings, method.proximity, method.geometry, method.parameterization)(
-            step_sizes, betas
-        )
-        for i, (step_size, beta) in enumerate(pairs):
-            study.runs[method, step_size, beta] = Run(*(a[i] for a in runs))
+    natural: tuple[Geometry, ...] = ("fisher", "wasserstein")
+    with Progress() as progress:
+        methods, starts = plan(settings), list(itertools.product(STARTS, natural))
+        bar = progress.add_task("Gaussian study", total=len(methods) + len(starts))
+        for method, pairs in methods.items():
+            step_sizes, betas = np.array(pairs).T
+            runs = sweep(settings, method.proximity, method.geometry, method.parameterization)(
+                step_sizes, betas
+            )
+            for i, (step_size, beta) in enumerate(pairs):
+                study.runs[method, step_size, beta] = jax.tree.map(itemgetter(i), runs)
+            progress.advance(bar)
+        for std, geometry in starts:
+            elsewhere = dataclasses.replace(settings, std=std)
+            runs = sweep(elsewhere, "none", geometry, "log-diagonal")(
+                np.array([settings.step_size]), np.array([settings.beta])
+            )
+            study.starts[std, geometry] = jax.tree.map(itemgetter(0), runs)
+            progress.advance(bar)
     return study
 
 
@@ -92,7 +112,10 @@ def shown_iterations(settings: ToySettings) -> np.ndarray:
 
 
 def write_data(study: Study, folder: Path) -> None:
-    """`runs.csv`: how every run ended. `curves.csv`: the runs at the default step size."""
+    """`runs.csv`: how every run ended. `curves.csv`: the runs at the default step size.
+
+    `starts.csv`: FNG and WNG from other initial standard deviations.
+    """
     write_csv(
         folder / "runs.csv",
         [*Method._fields, "step_size", "beta", "final_error", "status", "stopped_at"],
@@ -109,6 +132,15 @@ def write_data(study: Study, folder: Path) -> None:
             (*method, beta, int(k), float(run.error[k]), float(run.mean[k]), float(run.std[k]))
             for (method, step_size, beta), run in study.runs.items()
             if step_size == study.settings.step_size
+            for k in iterations
+        ),
+    )
+    write_csv(
+        folder / "starts.csv",
+        ["initial_std", "geometry", "iteration", "error"],
+        (
+            (std, geometry, int(k), float(run.error[k]))
+            for (std, geometry), run in study.starts.items()
             for k in iterations
         ),
     )
