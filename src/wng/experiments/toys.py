@@ -187,7 +187,10 @@ def descend(
             lambda new, old: jnp.where(k % settings.inner_steps == 0, new, old), theta, reference
         )
         key = jax.random.fold_in(jax.random.key(settings.seed), k + 1)
-        error, natural = direction(theta, reference, key)
+        still = jnp.full((), jnp.inf), jax.tree.map(jnp.zeros_like, theta)
+        error, natural = jax.lax.cond(
+            status == 0, lambda: direction(theta, reference, key), lambda: still
+        )
         moved = jax.tree.map(lambda t, d: t - step_size * d, theta, natural)
         sigma = gaussian.variance(moved.v, parameterization)
         finite = jnp.isfinite(moved.mean).all() & jnp.isfinite(sigma).all()
@@ -219,7 +222,10 @@ def sweep(
 ) -> Callable[[np.ndarray, np.ndarray], Run]:
     """`descend`, compiled, and mapped over arrays of step sizes and of β."""
     run = partial(descend, settings, proximity, geometry, parameterization)
-    compiled = jax.jit(jax.vmap(run))
+    if geometry == "wasserstein-estimated":  # one after the other: a run that stopped costs nothing
+        compiled = jax.jit(lambda *pairs: jax.lax.map(lambda pair: run(*pair), pairs))
+    else:
+        compiled = jax.jit(jax.vmap(run))
 
     def call(step_sizes: np.ndarray, betas: np.ndarray) -> Run:
         with jax.enable_x64(True):

@@ -13,6 +13,7 @@ from rich.progress import Progress
 from wng.estimator.gaussian import Parameterization
 from wng.experiments.output import write_csv
 from wng.experiments.toys import STATUS, Geometry, Proximity, Run, ToySettings, sweep
+from wng.experiments.toys_joint import Alignment, alignments
 
 STEP_SIZES = tuple(round(float(x), 6) for x in np.geomspace(1e-3, 10, 17))
 STARTS = (0.5, 1.0, 2.0, 3.0)  # initial standard deviations: the paper gives none
@@ -36,6 +37,7 @@ class Study:
     def __init__(self, settings: ToySettings):
         self.settings = settings
         self.runs: dict[tuple[Method, float, float], Run] = {}
+        self.joint: list[Alignment] = []
         self.starts: dict[tuple[float, Geometry], Run] = {}  # by initial standard deviation
 
     def get(
@@ -80,12 +82,12 @@ def plan(settings: ToySettings) -> dict[Method, list[tuple[float, float]]]:
 
 
 def run_study(settings: ToySettings) -> Study:
-    """Every run of the plan, and FNG and WNG from other starts, with a progress bar."""
+    """Every run of the plan, other starts, joint estimates; with a progress bar."""
     study = Study(settings)
     natural: tuple[Geometry, ...] = ("fisher", "wasserstein")
     with Progress() as progress:
         methods, starts = plan(settings), list(itertools.product(STARTS, natural))
-        bar = progress.add_task("Gaussian study", total=len(methods) + len(starts))
+        bar = progress.add_task("Gaussian study", total=len(methods) + len(starts) + 1)
         for method, pairs in methods.items():
             step_sizes, betas = np.array(pairs).T
             runs = sweep(settings, method.proximity, method.geometry, method.parameterization)(
@@ -101,6 +103,8 @@ def run_study(settings: ToySettings) -> Study:
             )
             study.starts[std, geometry] = jax.tree.map(itemgetter(0), runs)
             progress.advance(bar)
+        study.joint = alignments(settings)
+        progress.advance(bar)
     return study
 
 
@@ -114,7 +118,8 @@ def shown_iterations(settings: ToySettings) -> np.ndarray:
 def write_data(study: Study, folder: Path) -> None:
     """`runs.csv`: how every run ended. `curves.csv`: the runs at the default step size.
 
-    `starts.csv`: FNG and WNG from other initial standard deviations.
+    `starts.csv`: FNG and WNG from other initial standard deviations. `joint.csv`: how well a joint
+    estimate of the metric sees all dimensions.
     """
     write_csv(
         folder / "runs.csv",
@@ -144,3 +149,4 @@ def write_data(study: Study, folder: Path) -> None:
             for k in iterations
         ),
     )
+    write_csv(folder / "joint.csv", Alignment._fields, study.joint)
