@@ -58,3 +58,14 @@ def test_an_unwritable_folder_is_one_sentence(
         error = capsys.readouterr().err
         assert error.startswith("wng: ")
         assert error.count("\n") == 1
+
+
+def test_reproduce_toys_smoke(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, tmp_path: Path
+) -> None:
+    flags = ("--scale", "smoke", "--dim", "2", "--num-samples", "20", "--out", str(tmp_path))
+    assert run(monkeypatch, "reproduce", "toys", *flags) == 0
+    assert "WNG reaches an error of 1e-8" in capsys.readouterr().out
+    written = {str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*") if p.is_file()}
+    data = {f"data/{name}.csv" for name in ("runs", "curves", "starts", "joint")}
+    assert written == data | {"figures/toys.png", "figures/beyond.png", "report.md"}

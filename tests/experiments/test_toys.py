@@ -36,12 +36,16 @@ def test_versine_and_sine_to_full_precision(x64: None) -> None:
     np.testing.assert_allclose(versine[-50:], 2 * np.sin(tiny / 2) ** 2, rtol=1e-13)
 
 
-@pytest.mark.parametrize(("mean", "std"), [(0.0, 1.0), (2.0, 0.5), (-3.0, 2.0), (7.0, 0.1)])
+@pytest.mark.parametrize(
+    ("mean", "std"), [(0.0, 1.0), (2.0, 0.5), (-3.0, 2.0), (7.0, 0.1), (40.0, 1.0)]
+)
 def test_objective_is_the_gaussian_expectation(x64: None, mean: float, std: float) -> None:
     def integrand(x: float) -> float:
         return stats.norm.pdf(x, mean, std) * (1 - np.sinc(x / np.pi))
 
-    expected, _ = integrate.quad(integrand, mean - 12 * std, mean + 12 * std, epsabs=1e-12)
+    expected, _ = integrate.quad(
+        integrand, mean - 12 * std, mean + 12 * std, epsabs=1e-12, limit=200
+    )
     value, _, _ = objective(jnp.array([mean]), jnp.array([std**2]))
     np.testing.assert_allclose(value, expected, atol=1e-10)
 
@@ -87,6 +91,32 @@ def test_a_penalty_acts_and_vanishes_with_beta(proximity: str) -> None:
     assert some.error[10] > 1.05 * plain.error[10]  # then it holds back
 
 
+@BOTH
+@pytest.mark.parametrize("proximity", ["kl", "wasserstein"])
+def test_penalised_descent_by_hand(parameterization: str, proximity: str) -> None:
+    """Seven steps with three inner steps, unrolled in numpy with derivatives by hand."""
+    settings = ToySettings(dim=1, iterations=7, inner_steps=3, spread=0.0)
+    log, rate, beta = parameterization == "log-diagonal", 0.3, 0.4
+    result = run(settings, proximity, "euclidean", parameterization, step_size=rate, beta=beta)
+    mean, v = 2.0, 0.0 if log else 1.0
+    for k in range(8):
+        sigma = np.exp(2 * v) if log else v
+        assert result.mean[k] == pytest.approx(mean, rel=1e-9)
+        assert result.std[k] == pytest.approx(np.sqrt(sigma), rel=1e-9)
+        if k % 3 == 0:
+            old_mean, old_sigma = mean, sigma
+        with jax.enable_x64(True):
+            _, d_mean, d_sigma = objective(jnp.array([mean]), jnp.array([sigma]))
+        if proximity == "kl":  # KL(old ‖ new)
+            pull_mean = (mean - old_mean) / sigma
+            pull_sigma = 0.5 * (1 / sigma - (old_sigma + (mean - old_mean) ** 2) / sigma**2)
+        else:  # ½W₂²
+            pull_mean = mean - old_mean
+            pull_sigma = 0.5 * (1 - np.sqrt(old_sigma / sigma))
+        mean -= rate * (float(d_mean[0]) + beta * pull_mean)
+        v -= rate * (float(d_sigma[0]) + beta * pull_sigma) * (2 * sigma if log else 1)
+
+
 def test_wasserstein_converges_where_fisher_stalls() -> None:
     """Near the optimum FNG has Σ' = −λΣ²/3, so Σ ≈ 3/(λk); WNG has σ' = −λσ/3."""
     settings = dataclasses.replace(SMALL, iterations=4000)
@@ -101,12 +131,18 @@ def test_wasserstein_converges_where_fisher_stalls() -> None:
 def test_breakdowns_are_recorded_with_the_last_valid_state() -> None:
     variance = run(SMALL, "none", "euclidean", "diagonal")
     assert STATUS[variance.status] == "variance not positive"
-    assert 0 < variance.stopped < 60
+    before = int(variance.stopped)  # the step from here would have crossed zero
+    assert 0 < before < 60
+    shorter = run(dataclasses.replace(SMALL, iterations=before), "none", "euclidean", "diagonal")
+    assert STATUS[shorter.status] == "running"  # one step fewer: nothing happens
     assert (variance.error[int(variance.stopped) :] == variance.error[-1]).all()
     assert np.isfinite(variance.error).all()
     diverged = run(SMALL, "kl", "euclidean", "log-diagonal", beta=1e6)
     assert STATUS[diverged.status] == "diverged"
     assert np.isfinite(diverged.error).all()
+    bouncing = run(SMALL, "wasserstein", "euclidean", "log-diagonal", beta=10.0)
+    assert STATUS[bouncing.status] == "diverged"  # finite, but far outside where L is resolved
+    assert abs(bouncing.mean).max() <= 40
 
 
 @BOTH
@@ -172,3 +208,5 @@ def test_proximal_limit_of_the_paper(x64: None, divergence: str, factor: float) 
 def test_bad_settings_are_refused() -> None:
     with pytest.raises(ValueError, match="iterations must be positive"):
         ToySettings(iterations=0)
+    with pytest.raises(ValueError, match="must not exceed num_samples"):
+        ToySettings(num_basis=200)

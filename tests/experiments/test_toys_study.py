@@ -37,18 +37,41 @@ def test_data_figures_and_report(study: Study, tmp_path: Path) -> None:
     toys_report.write_report(study, "wng reproduce toys", tmp_path / "report.md")
     text = (tmp_path / "report.md").read_text()
     for claim in toys_report.claims(study):
-        assert claim.claim in text
-        assert claim.verdict in (toys_report.HOLDS, toys_report.PART, toys_report.FAILS)
+        assert f"| {claim.claim} | {claim.paper} | {claim.here} | {claim.verdict} |" in text
+
+
+def verdict_of(study: Study, start: str) -> str:
+    (found,) = (c.verdict for c in toys_report.claims(study) if c.claim.startswith(start))
+    return found
 
 
 def test_verdicts_follow_the_data(study: Study) -> None:
-    """WNG cannot reach 1e-8 in 40 iterations, and can in the full study's 4000."""
-    verdicts = {claim.claim: claim.verdict for claim in toys_report.claims(study)}
-    claim = "WNG reaches an error of 1e-8 (d)"
-    reached = [study.final(p, "none", "wasserstein") <= 1e-8 for p in ("diagonal", "log-diagonal")]
-    assert verdicts[claim] == toys_report.verdict(*reached)
-    assert toys_report.verdict(True, False) == toys_report.PART
-    assert toys_report.verdict(False) == toys_report.FAILS
+    """The same study with planted final errors."""
+    planted = Study(SETTINGS)
+    planted.runs, planted.starts = dict(study.runs), study.starts
+
+    def plant(error: float, *method: str) -> None:
+        for key, run in study.runs.items():
+            if key[0] == Method(*method):
+                errors = np.append(run.error[:-1], error)
+                planted.runs[key] = run._replace(error=errors)
+
+    def plant_both(error: float, proximity: str, geometry: str) -> None:
+        plant(error, "diagonal", proximity, geometry)
+        plant(error, "log-diagonal", proximity, geometry)
+
+    plant_both(1e-9, "none", "wasserstein")
+    plant_both(1e-4, "none", "fisher")
+    assert verdict_of(planted, "WNG reaches an error") == toys_report.HOLDS
+    assert verdict_of(planted, "FNG then slows down") == toys_report.HOLDS
+    plant_both(1e-7, "none", "wasserstein")
+    plant_both(1e-2, "none", "fisher")
+    assert verdict_of(planted, "WNG reaches an error") == toys_report.FAILS
+    assert verdict_of(planted, "FNG then slows down") == toys_report.PART
+    plant(1e-6, "diagonal", "wasserstein", "euclidean")
+    assert verdict_of(planted, "diagonal: WNG and the W₂") == toys_report.HOLDS
+    plant(1e-1, "diagonal", "wasserstein", "euclidean")
+    assert verdict_of(planted, "diagonal: WNG and the W₂") == toys_report.FAILS
 
 
 def test_the_same_seed_gives_the_same_bytes(tmp_path: Path) -> None:

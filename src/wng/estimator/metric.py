@@ -194,7 +194,7 @@ def _decompose(
         values, vectors = jnp.linalg.eigh(A @ A.T)
         rank = min(J.shape)
         values, vectors = values[::-1][:rank], vectors[:, ::-1][:, :rank]
-        kept = keep(values, max(cutoff**2, 2 * num_basis * float(jnp.finfo(jnp.float64).eps)))
+        kept = keep(values, max(cutoff**2, 1e4 * float(jnp.finfo(jnp.float64).eps)))
         rotation = jnp.where(kept, 1 / jnp.sqrt(values), 0)[:, None] * vectors.T @ whitener
         spectrum = LowRank(_mix(rotation, J), jnp.where(kept, values, 0), root_scale)
         return jax.tree.map(lambda x: x.astype(dtype), (whitener, spectrum))

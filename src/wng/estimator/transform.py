@@ -186,7 +186,7 @@ def scale_by_wasserstein(
         natural, slope = jnp.where(fallback, g, natural), jnp.where(fallback, g @ g, slope)
         natural = natural.astype(g.dtype)
 
-        finite = jnp.isfinite(slope)
+        finite = jnp.isfinite(slope) & jnp.isfinite(natural @ natural)  # also after the cast
         if value is not None:
             finite &= jnp.isfinite(value)
         natural = jnp.where(finite, natural, 0)

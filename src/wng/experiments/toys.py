@@ -7,7 +7,8 @@ Gaussian expectation is exact, E[sin(x)/x] = ∫₀¹ cos(tμ) e^{−t²Σ/2} dt
 quadrature, so every curve is deterministic; all of it in float64.
 
 Every method is one point on the grid {no penalty, KL, W₂} × {Euclidean, Fisher, Wasserstein} ×
-{diagonal, log-diagonal}, and one loop, `descend`, serves them all.
+{diagonal, log-diagonal}, and one loop, `descend`, serves them all. A run that leaves |μ| ≤ 40,
+σ ≤ 40 has diverged.
 """
 
 import dataclasses
@@ -29,6 +30,7 @@ Geometry = Literal["euclidean", "fisher", "wasserstein", "wasserstein-estimated"
 NODES, WEIGHTS = (a / 2 for a in np.polynomial.legendre.leggauss(24))
 NODES = NODES + 0.5  # on [0, 1]
 CONVERGED = 1e-30  # an error below is zero: the variance is about to underflow
+FAR = 40.0  # beyond |μ| = 40 the run has diverged, and 24 nodes no longer resolve cos(tμ)
 STATUS = ("running", "variance not positive", "diverged", "converged")
 
 
@@ -67,6 +69,10 @@ class ToySettings:
             value = getattr(self, field.name)
             if field.name not in ("mean", "spread", "seed") and not value > 0:
                 raise ValueError(f"{field.name} must be positive, got {value}.")
+        if self.num_basis > self.num_samples:
+            raise ValueError(
+                f"num_basis ({self.num_basis}) must not exceed num_samples ({self.num_samples})."
+            )
 
 
 class Theta(NamedTuple):
@@ -193,10 +199,11 @@ def descend(
         )
         moved = jax.tree.map(lambda t, d: t - step_size * d, theta, natural)
         sigma = gaussian.variance(moved.v, parameterization)
-        finite = jnp.isfinite(moved.mean).all() & jnp.isfinite(sigma).all()
-        found = jnp.where(
-            error < CONVERGED, 3, jnp.where(~finite, 2, jnp.where((sigma <= 0).any(), 1, 0))
-        )
+        near = (jnp.abs(moved.mean) <= FAR).all() & (sigma <= FAR**2).all()  # false for NaN
+        broken = (sigma <= 0).any()
+        if parameterization == "log-diagonal":  # Σ = e^{2v} is positive: zero means underflow
+            near, broken = near & ~broken, jnp.zeros((), bool)
+        found = jnp.where(error < CONVERGED, 3, jnp.where(~near, 2, jnp.where(broken, 1, 0)))
         stopped = jnp.where((status == 0) & (found != 0), k, stopped)
         status = jnp.where(status == 0, found, status)
         theta = jax.tree.map(lambda new, old: jnp.where(status == 0, new, old), moved, theta)

@@ -34,7 +34,8 @@ PROXIMITY_LABELS = {"none": "no penalty", "kl": "KL penalty", "wasserstein": "W�
 def draw_curve(axis: Axes, run: Run, label: str, color: object, **style: object) -> None:
     """Error against iterations; a cross where the run broke down."""
     shown = shown_iterations_of(run)
-    axis.loglog(shown + 1, np.maximum(run.error[shown], FLOOR), color=color, label=label, **style)
+    shown = shown[run.error[shown] >= FLOOR]
+    axis.loglog(shown + 1, run.error[shown], color=color, label=label, **style)
     if STATUS[run.status] in ("variance not positive", "diverged"):
         k = int(run.stopped)
         axis.plot(k + 1, run.error[k], "x", color=color, markersize=8, markeredgewidth=2)
@@ -48,7 +49,7 @@ def shown_iterations_of(run: Run) -> np.ndarray:
 
 def finish(axis: Axes, title: str, *, legend: bool = True) -> None:
     """Labels of an error-against-iterations panel."""
-    axis.set(title=title, xlabel="iteration", ylabel="error L(θ)", ylim=(FLOOR, 1e3))
+    axis.set(title=title, xlabel="iteration + 1", ylabel="error L(θ)", ylim=(FLOOR, 1e3))
     if legend:
         axis.legend(frameon=False, fontsize=8)
 
@@ -82,7 +83,7 @@ def paper_figure(study: Study, path: Path) -> None:
     c.set(title="(c) first component, log-diagonal", xlabel="σ", ylabel="μ")
     c.legend(frameon=False, fontsize=8)
     finish(d, "(d) log-diagonal, Σ = exp(2v)")
-    finish(e, "(e) diagonal, Σ = v   (× variance no longer positive)")
+    finish(e, "(e) diagonal, Σ = v   (×: broke down)")
     f.set(
         title=f"(f) after {study.settings.iterations} iterations, log-diagonal",
         xlabel="step size λ",
@@ -94,9 +95,12 @@ def paper_figure(study: Study, path: Path) -> None:
 
 def extension_figure(study: Study, path: Path) -> None:
     """What estimation costs, who is invariant, and the whole grid."""
-    fig, (g, h, i, j) = figure(1, 4, (19, 4.4))
+    fig, (g, h, i, j) = figure(2, 2, (11, 9))
     settings = study.settings
-    estimated: list[tuple[Geometry, str]] = [("wasserstein", RED), ("wasserstein-estimated", BLUE)]
+    estimated: list[tuple[Geometry, str]] = [
+        ("wasserstein", RED),
+        ("wasserstein-estimated", ORANGE),
+    ]
     for parameterization, style in zip(PARAMETERIZATIONS, ("-", "--"), strict=True):
         for geometry, color in estimated:
             name = "closed form" if geometry == "wasserstein" else "estimated"
@@ -109,11 +113,9 @@ def extension_figure(study: Study, path: Path) -> None:
     )
     marks = [k for k in shown_iterations(settings) if k in (1, 3, 10, 20) or k > 20]
     for label, proximity, geometry, color in PAPER_METHODS:
-        log, diagonal = (
-            np.maximum(study.get(p, proximity, geometry).error[marks], FLOOR)
-            for p in PARAMETERIZATIONS
-        )
-        h.loglog(log, diagonal, ".-", ms=3, lw=0.8, color=color, label=label)
+        log, diagonal = (study.get(p, proximity, geometry).error[marks] for p in PARAMETERIZATIONS)
+        above = (log >= FLOOR) & (diagonal >= FLOOR)
+        h.loglog(log[above], diagonal[above], ".-", ms=3, lw=0.8, color=color, label=label)
     h.plot([FLOOR, 1e2], [FLOOR, 1e2], color="k", lw=0.8, ls=":")
     h.set(
         title="(h) equal iterations: on the dotted line\nthe parameterisation does not matter",

@@ -93,7 +93,7 @@ def squared_distance(X: np.ndarray, Y: np.ndarray) -> float:
 
 def compute(settings: TransportSettings, example: Example) -> Result:
     """Estimate the metric at θ from samples, and ask it for the field of the step u."""
-    keys = jax.random.split(jax.random.key(settings.seed), 3)
+    keys = jax.random.split(jax.random.key(settings.seed))
     noise, fresh = jax.random.normal(keys[0], (2, settings.num_samples, 2))
 
     def behavior_fn(theta: jax.Array) -> jax.Array:
@@ -176,9 +176,9 @@ Samples of a behaviour distribution q_θ, of q_{{θ+u}}, and the field ∇f_u th
 ![Transport of a Gaussian and of a banana](figures/transport.png)
 
 W₂² is measured by optimal assignment against *fresh* samples of q_{{θ+u}}, before and after the
-field has moved the samples of q_θ. The last column is the least that could be left: two
-independent samples of one distribution are apart too. The rest is what a finite step u and M basis
-functions miss.
+field has moved the samples of q_θ; the last column is for comparison, two independent samples of
+one distribution being apart too. uᵀĜu is the metric's own W₂² of the step; the distance between
+samples of {settings.num_samples} scatters around the true one by tenths.
 
 {table}
 
