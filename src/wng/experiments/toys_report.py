@@ -324,8 +324,9 @@ gradient's own.
 
 **Invariance (h).** A natural gradient *flow* does not depend on the parameterisation; its
 discretisation with a step size of {settings.step_size} does: near the optimum a WNG step
-multiplies Σ by e^(−2λ/3) in the log-diagonal and by 1 − 2λ/3 in the diagonal parameterisation. Error in the
-log-diagonal over error in the diagonal parameterisation, at equal iterations: {invariance(study)}.
+multiplies Σ by e^(−2λ/3) in the log-diagonal and by 1 − 2λ/3 in the diagonal parameterisation.
+Error in the log-diagonal over error in the diagonal one, at equal iterations:
+{invariance(study)}.
 
 Data: [`data/runs.csv`](data/runs.csv) (how every run ended),
 [`data/curves.csv`](data/curves.csv) (errors and paths at
