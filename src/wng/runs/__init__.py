@@ -1,0 +1,1 @@
+"""A run on disk: configuration, metrics, checkpoints, resume. Knows nothing of what is trained."""

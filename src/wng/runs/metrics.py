@@ -1,0 +1,161 @@
+"""One row of numbers for each iteration: metrics.csv for us, TensorBoard for the eye."""
+
+import math
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+from tensorboardX.event_file_writer import EventsWriter
+from tensorboardX.proto.event_pb2 import Event, SessionLog
+from tensorboardX.proto.summary_pb2 import Summary
+
+from wng.runs.files import one_sentence, read_bytes, write_atomic
+
+FLUSH_SECONDS = 10.0
+ADVICE = "move it away to go on without the rows before"
+
+
+class MetricsWriter:
+    """Writes rows so that each iteration is there exactly once, however often a run is resumed.
+
+    Args:
+      directory: the run's folder.
+      resume_at: the iteration of the checkpoint; later rows are dropped. None begins anew.
+      x: the column that is TensorBoard's horizontal axis.
+
+    Note:
+      tensorboardX's SummaryWriter hands events to a thread through a bounded queue: on a full disk
+      the thread dies and training hangs. Its EventsWriter is used directly instead.
+    """
+
+    def __init__(
+        self, directory: str | Path, resume_at: int | None = None, *, x: str = "iteration"
+    ):
+        self.path, self._x = Path(directory) / "metrics.csv", x
+        self._columns: list[str] = []
+        kept: list[dict[str, float]] = []
+        if resume_at is not None and self.path.exists():
+            self._columns, kept = _parse(self.path, until=resume_at)
+        write_atomic(self.path, _format(self._columns, kept))
+        events = Path(directory) / "tensorboard"
+        with one_sentence(self.path):
+            self._file = self.path.open("ab", buffering=0)
+            events.mkdir(exist_ok=True)
+            # A name of its own even for two sessions within a second: the file is overwritten.
+            self._events = EventsWriter(str(events / "events"), f".{time.time_ns()}")
+        # Tell TensorBoard to forget what an earlier session wrote after this point.
+        last = kept[-1].get(x, math.nan) if kept else math.nan
+        start = int(last) + 1 if math.isfinite(last) else 0
+        self._add_event(Event(step=start, session_log=SessionLog(status=SessionLog.START)))
+        self._flushed = -math.inf
+
+    def write(self, row: Mapping[str, float]) -> None:
+        """Add a row, one of whose keys is 'iteration'. The first row fixes the columns.
+
+        A number that is not finite, and a column that the row lacks, becomes nan.
+        """
+        numbers = {name: float(value) for name, value in row.items()}
+        for name in ("iteration", self._x):
+            if not math.isfinite(numbers.get(name, math.nan)):
+                raise ValueError(f"a row of metrics needs a number '{name}', got {dict(row)}.")
+        header = b""
+        if not self._columns:
+            self._columns = [*row]
+            header = _format(self._columns, [])
+        unknown = [name for name in row if name not in self._columns]
+        if unknown:
+            raise ValueError(f"{self.path} has no column '{unknown[0]}': the first row fixes them.")
+        self._append(header + _format_row(self._columns, numbers))
+        values = [
+            Summary.Value(tag=name, simple_value=value)
+            for name, value in numbers.items()
+            if name != "iteration" and math.isfinite(value)
+        ]
+        self._add_event(Event(step=int(numbers[self._x]), summary=Summary(value=values)))
+        if time.monotonic() - self._flushed > FLUSH_SECONDS:
+            self.sync()
+
+    def sync(self) -> None:
+        """Bring all rows to the disk. Call it before a checkpoint, whose past they are."""
+        with one_sentence(self.path):
+            os.fsync(self._file.fileno())
+            self._events.flush()
+        self._flushed = time.monotonic()
+
+    def close(self) -> None:
+        """Write out and close both files."""
+        with one_sentence(self.path):
+            self._file.close()
+            self._events.close()
+
+    def __enter__(self) -> "MetricsWriter":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _append(self, data: bytes) -> None:
+        with one_sentence(self.path):
+            while data:  # an unbuffered file may take a part, before the disk is full
+                data = data[self._file.write(data) :]
+
+    def _add_event(self, event: Event) -> None:
+        event.wall_time = time.time()
+        with one_sentence(self.path.parent / "tensorboard"):
+            self._events.write_event(event)
+
+
+def read_metrics(path: str | Path) -> dict[str, np.ndarray]:
+    """The columns of a metrics.csv, or of the one in the run folder `path`, as float64 arrays."""
+    path = Path(path)
+    columns, rows = _parse(path / "metrics.csv" if path.is_dir() else path)
+    return {name: np.array([row[name] for row in rows], float) for name in columns}
+
+
+def _format(columns: list[str], rows: list[dict[str, float]]) -> bytes:
+    for name in columns:
+        if not name or set(name) & set(",\r\n"):
+            raise ValueError(f"'{name}' cannot name a column of a CSV file: rename the metric.")
+    header = (",".join(columns) + "\n").encode() if columns else b""
+    return header + b"".join(_format_row(columns, row) for row in rows)
+
+
+def _format_row(columns: list[str], row: Mapping[str, float]) -> bytes:
+    """Numbers with all their digits, so that equal runs give equal bytes."""
+    values = [row.get(name, math.nan) for name in columns]
+    return (",".join(_text(v) for v in values) + "\n").encode()
+
+
+def _text(value: float) -> str:
+    if not math.isfinite(value):
+        return "nan"
+    return str(int(value)) if value.is_integer() and abs(value) < 2**53 else repr(value)
+
+
+def _parse(path: Path, until: float = math.inf) -> tuple[list[str], list[dict[str, float]]]:
+    """Columns and rows up to iteration `until`. What follows the last newline was being written."""
+    lines = read_bytes(path).split(b"\n")[:-1]
+    try:
+        columns = lines[0].decode().split(",") if lines else []
+        if lines and "iteration" not in columns:
+            raise ValueError
+    except ValueError:
+        raise ValueError(f"{path} is not a table of metrics: {ADVICE}.") from None
+    rows: list[dict[str, float]] = []
+    for number, line in enumerate(lines[1:], start=2):
+        try:
+            row = dict(zip(columns, map(float, line.decode().split(",")), strict=True))
+        except ValueError:
+            raise ValueError(f"line {number} of {path} is damaged: {ADVICE}.") from None
+        if row["iteration"] > until:
+            break
+        rows.append(row)
+    return columns, rows

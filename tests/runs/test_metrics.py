@@ -1,0 +1,152 @@
+import errno
+import math
+import os
+import pickle
+import struct
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from tensorboardX.proto.event_pb2 import Event
+
+from wng.runs.metrics import MetricsWriter, read_metrics
+
+
+def row(iteration: int, value: float = 0.1) -> dict[str, float]:
+    return {"iteration": iteration, "steps": 2048 * iteration, "return": value}
+
+
+def events(directory: Path) -> list[Event]:
+    found = []
+    for path in sorted((directory / "tensorboard").iterdir()):
+        raw = path.read_bytes()
+        while raw:
+            (length,) = struct.unpack("Q", raw[:8])
+            found.append(Event.FromString(raw[12 : 12 + length]))
+            raw = raw[16 + length :]
+    return found
+
+
+def test_rows_come_back_exactly(tmp_path) -> None:
+    values = [0.1, 1e-300, -3.0, math.pi, 1e22, math.nan, math.inf, -math.inf]
+    with MetricsWriter(tmp_path) as metrics:
+        for i, value in enumerate(values):
+            metrics.write(row(i, value))
+            assert len(read_metrics(tmp_path)["return"]) == i + 1  # each row at once
+    columns = read_metrics(tmp_path / "metrics.csv")
+    assert [*columns] == ["iteration", "steps", "return"]
+    np.testing.assert_array_equal(columns["return"], [*values[:5], math.nan, math.nan, math.nan])
+    np.testing.assert_array_equal(columns["steps"], 2048.0 * np.arange(8))
+    lines = (tmp_path / "metrics.csv").read_text().splitlines()
+    assert lines[:2] == ["iteration,steps,return", "0,0,0.1"]
+    assert lines[-1] == "7,14336,nan"
+
+
+def test_arrays_missing_and_unknown_columns(tmp_path) -> None:
+    with MetricsWriter(tmp_path) as metrics:
+        metrics.write({"iteration": jnp.array(1), "a": np.float32(0.5), "b": jnp.array(0.25)})
+        metrics.write({"iteration": 2, "a": 1})
+        with pytest.raises(ValueError, match="no column 'c'"):
+            metrics.write({"iteration": 3, "c": 1})
+        with pytest.raises(ValueError, match="needs a number 'iteration'"):
+            metrics.write({"a": 1})
+    assert (tmp_path / "metrics.csv").read_text() == "iteration,a,b\n1,0.5,0.25\n2,1,nan\n"
+    with MetricsWriter(tmp_path) as metrics, pytest.raises(ValueError, match="cannot name a col"):
+        metrics.write({"iteration": 1, "return, mean": 1})
+
+
+def test_each_iteration_once_after_resume(tmp_path) -> None:
+    with MetricsWriter(tmp_path, x="steps") as metrics:
+        for i in range(1, 8):
+            metrics.write(row(i))
+    path = tmp_path / "metrics.csv"
+    path.write_bytes(path.read_bytes() + b"8,163")  # SIGKILL
+    assert len(read_metrics(path)["return"]) == 7
+    with MetricsWriter(tmp_path, resume_at=5, x="steps") as metrics:
+        assert read_metrics(path)["iteration"].tolist() == [1, 2, 3, 4, 5]
+        for i in range(6, 10):
+            metrics.write(row(i, 0.2))
+    columns = read_metrics(path)
+    assert columns["iteration"].tolist() == list(range(1, 10))
+    assert columns["return"].tolist() == [0.1] * 5 + [0.2] * 4
+    starts = [event.step for event in events(tmp_path) if event.HasField("session_log")]
+    assert starts == [0, 5 * 2048 + 1]  # TensorBoard hides what came after, in its own axis
+    shown = [e.step for e in events(tmp_path) if e.HasField("summary")]
+    assert shown == [2048 * i for i in (*range(1, 8), *range(6, 10))]
+
+
+def test_resume_of_a_file_torn_in_its_header_or_gone(tmp_path) -> None:
+    for content in (b"", b"iteration,st", None):
+        path = tmp_path / "metrics.csv"
+        path.unlink(missing_ok=True)
+        if content is not None:
+            path.write_bytes(content)
+        with MetricsWriter(tmp_path, resume_at=5) as metrics:
+            metrics.write(row(6))
+        assert read_metrics(path)["iteration"].tolist() == [6]
+
+
+def test_non_finite_numbers_do_not_reach_tensorboard(tmp_path) -> None:
+    with MetricsWriter(tmp_path) as metrics:
+        metrics.write(row(1, math.nan))
+    (summary,) = (e.summary for e in events(tmp_path) if e.HasField("summary"))
+    assert [value.tag for value in summary.value] == ["steps"]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"iteration,a\n1,2\n2,x\n3,4\n", "line 3 of .* is damaged: move it away"),
+        (b"iteration,a\n1,2\n2\n3,4\n", "line 3 of .* is damaged"),
+        (b"iteration,a\n1,2\n\0\0\0\n3,4\n", "line 3 of .* is damaged"),
+        (b"iteration,a\n1,2\n\xff,2\n3,4\n", "line 3 of .* is damaged"),
+        (b"a,b\n1,2\n", "is not a table of metrics"),
+        (b"\xff\xfe\n", "is not a table of metrics"),
+    ],
+)
+def test_damage_is_refused_by_name(tmp_path, content, message) -> None:
+    path = tmp_path / "metrics.csv"
+    path.write_bytes(content)
+    for load in (lambda: read_metrics(path), lambda: MetricsWriter(tmp_path, resume_at=9)):
+        with pytest.raises(ValueError, match=message) as refusal:
+            load()
+        assert str(path) in str(refusal.value)
+    assert path.read_bytes() == content
+
+
+def test_damage_after_the_checkpoint_does_not_matter(tmp_path) -> None:
+    (tmp_path / "metrics.csv").write_bytes(b"iteration,a\n1,2\n2,3\n3,4\n\0\0\n")
+    MetricsWriter(tmp_path, resume_at=2).close()
+    assert read_metrics(tmp_path)["a"].tolist() == [2, 3]
+
+
+def test_pickle_is_refused_and_not_executed(tmp_path) -> None:
+    sentinel = tmp_path / "executed"
+
+    class Bomb:
+        def __reduce__(self):
+            return (Path.touch, (sentinel,))
+
+    (tmp_path / "metrics.csv").write_bytes(pickle.dumps(Bomb()) + b"\n")
+    with pytest.raises(ValueError, match="is not a table of metrics"):
+        read_metrics(tmp_path)
+    with pytest.raises(ValueError, match="is not a table of metrics"):
+        MetricsWriter(tmp_path, resume_at=1)
+    assert not sentinel.exists()
+    with pytest.raises(ValueError, match="does not exist"):
+        read_metrics(tmp_path / "nothing.csv")
+
+
+def test_full_disk_is_one_sentence(tmp_path, monkeypatch) -> None:
+    def full(*_) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with MetricsWriter(tmp_path) as metrics:
+        metrics.write(row(1))
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fsync", full)
+            with pytest.raises(OSError, match=r"metrics.csv \(No space left.*free some space"):
+                metrics.sync()
+        metrics.write(row(2))
+    assert read_metrics(tmp_path)["iteration"].tolist() == [1, 2]
