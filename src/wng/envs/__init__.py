@@ -1,0 +1,9 @@
+"""Vector environments: one interface; Gymnasium, worker processes and EnvPool behind it."""
+
+from wng.envs.base import EnvSpec, EnvState, Transition, VectorEnv
+from wng.envs.make import check_env, make
+from wng.envs.probes import PROBES, register_probes
+
+register_probes()
+
+__all__ = ["PROBES", "EnvSpec", "EnvState", "Transition", "VectorEnv", "check_env", "make"]
