@@ -80,6 +80,7 @@ def jacobian_score(
     X: Float[Array, "N d"],
     log_prob_fn: Callable[[Any], Float[Array, " N"]],
     params: Any,
+    weights: Float[Array, " N"] | None = None,
 ) -> Float[Array, "M p"]:
     """J_m = 1/(N−1) Σ_n (h_m(X_n) − h̄_m) ∇_θ log q_θ(X_n)   (eq. `jacobian`, right).
 
@@ -89,6 +90,7 @@ def jacobian_score(
       log_prob_fn: θ ↦ log q_θ(X_n) [N]. When X = Φ(τ) is any function of a trajectory, the
         trajectory's Σ_t log π_θ(a_t|s_t) serves (the rest of its score does not depend on θ).
       params: θ, any pytree of floating-point arrays.
+      weights: importance weights q_θ(X_n)/q(X_n), when X was sampled from another q.
 
     Note:
       Subtracting the batch mean h̄_m lowers the variance; N−1 instead of the paper's N keeps the
@@ -104,10 +106,17 @@ def jacobian_score(
             f"got shape {list(log_prob.shape)}."
         )
     check_finite(log_prob, "log_prob_fn(params)")
+    if weights is None:
+        weights = jnp.ones(X.shape[0])
+    elif jnp.shape(weights) != (X.shape[0],):
+        raise ValueError(
+            f"weights must have shape [{X.shape[0]}], one number for each sample in X, got shape "
+            f"{list(jnp.shape(weights))}."
+        )
     values = basis.values(X)
-    centered = values - values.mean(axis=1, keepdims=True)
-    weights = (centered / max(X.shape[0] - 1, 1)).astype(log_prob.dtype)
-    return _pull_back(lambda row: vjp(row)[0], weights)
+    baseline = values @ weights / jnp.maximum(weights.sum(), jnp.finfo(weights.dtype).tiny)
+    rows = weights * (values - baseline[:, None]) / max(X.shape[0] - 1, 1)
+    return _pull_back(lambda row: vjp(row)[0], rows.astype(log_prob.dtype))
 
 
 def jacobian_perturbation(

@@ -47,6 +47,11 @@ class LowRank(eqx.Module):
     eigenvalues: Float[Array, " k"]  # Λ, descending
     root_scale: Float[Array, " p"] | None  # √d, or None for no rescaling
 
+    @property
+    def largest_eigenvalue(self) -> Float[Array, ""]:
+        """λ_max."""
+        return self.eigenvalues[0]
+
     @classmethod
     def empty(
         cls, num_params: int, num_basis: int, dtype: jnp.dtype, *, rescale: bool = False
@@ -163,10 +168,10 @@ def _decompose(
 ) -> tuple[Float[Array, "M M"], LowRank]:
     """W with WᵀW = L†, and the eigenpairs of Ĝ = AᵀA with A = WJ.
 
-    Nearby basis functions make C and J ill-conditioned together. In float64, W comes from a QR
-    decomposition of C, not from the Gram matrix L with its squared condition number, and takes
-    that conditioning out of A. The eigenpairs come from AAᵀ, and Q = Λ^{-1/2}VᵀA from J in one
-    float64 product, so that rounding Q to float32 costs eps, whatever cond(J).
+    Nearby basis functions make C and J ill-conditioned together. W, from the singular values of C
+    in float64 (by QR, or for float32 input by the Gram matrix L), takes that out of A. The
+    eigenpairs come from AAᵀ, and Q = Λ^{-1/2}VᵀA from J in one float64 product, so that rounding Q
+    to float32 costs eps, whatever cond(J).
     """
     dtype, num_basis = J.dtype, J.shape[0]
     cutoff = (
@@ -181,9 +186,14 @@ def _decompose(
         C = gradients.astype(jnp.float64).reshape(num_basis, -1) / gradients.shape[1] ** 0.5
         norms = jnp.sqrt(jnp.sum(C**2, axis=1))
         norms = jnp.where(norms == 0, 1, norms)  # the scale of a basis function does not matter
-        R = jnp.linalg.qr((C / norms[:, None]).T, mode="r")
-        R = jnp.pad(R, ((0, num_basis - R.shape[0]), (0, 0)))  # N·d < M
-        _, roots, Vt = jnp.linalg.svd(R)
+        C = C / norms[:, None]
+        if dtype == jnp.float64:
+            R = jnp.linalg.qr(C.T, mode="r")
+            R = jnp.pad(R, ((0, num_basis - R.shape[0]), (0, 0)))  # N·d < M
+            _, roots, Vt = jnp.linalg.svd(R)
+        else:  # far cheaper, and what squaring loses in float64 lies below float32's cutoff
+            squares, V = jnp.linalg.eigh(C @ C.T)
+            roots, Vt = jnp.sqrt(jnp.where(squares < 0, 0, squares)), V.T
         whitener = jnp.where(keep(roots, cutoff), 1 / roots, 0)[:, None] * Vt / norms
 
         J, root_scale = J.astype(jnp.float64), None

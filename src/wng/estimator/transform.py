@@ -1,13 +1,13 @@
 """The Wasserstein natural gradient as an optax transformation."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
 import optax
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from wng.estimator.basis import Basis, kernel_basis
 from wng.estimator.checks import check_count, check_params, check_positive, check_samples
@@ -30,6 +30,74 @@ class ScaleByWassersteinState(NamedTuple):
     fallbacks: Int[Array, ""]  # steps that used the Euclidean gradient
     skipped: Int[Array, ""]  # steps dropped for a non-finite gradient, loss or direction
     spectrum: LowRank | None  # the metric in use, kept only with refresh_every > 1
+
+
+class Metric(Protocol):
+    """What a direction needs to know of a metric G."""
+
+    def solve(self, g: Float[Array, " p"], damping: Array) -> Float[Array, " p"]:
+        """(G + εI)⁻¹ g."""
+
+    @property
+    def largest_eigenvalue(self) -> Float[Array, ""]:
+        """λ_max(G), the unit of a relative damping."""
+
+
+class Preconditioned(NamedTuple):
+    """A gradient turned into a direction, and what happened on the way."""
+
+    direction: Float[Array, " p"]  # zero if not finite
+    damping: DampingState
+    epsilon: Float[Array, ""]
+    fallback: Bool[Array, ""]  # the Euclidean gradient was used
+    finite: Bool[Array, ""]  # False: skip this step
+
+
+def precondition(
+    control: Damping,
+    state: DampingState,
+    metric: Metric,
+    g: Float[Array, " p"],
+    *,
+    value: Float[Array, ""] | None = None,
+    loss_after: Callable[[Float[Array, " p"]], Float[Array, ""]] | None = None,
+) -> Preconditioned:
+    """(G + εI)⁻¹ g with its safeguards, and the control of ε.
+
+    Args:
+      control: how ε is chosen.
+      state: of the control.
+      metric: G.
+      g: gradient.
+      value: the loss at θ; a non-finite one drops the step.
+      loss_after: direction ↦ the loss, of the same batch, after a step of `control.step_size`
+        against it; only for an adaptive `control`.
+    """
+    epsilon = control.epsilon(state, metric.largest_eigenvalue)
+    natural = metric.solve(g, epsilon)
+    slope = g @ natural
+    fallback = slope <= 0
+    if control.relative:  # a metric that sees nothing sets no scale for ε
+        fallback |= metric.largest_eigenvalue == 0
+    natural, slope = jnp.where(fallback, g, natural), jnp.where(fallback, g @ g, slope)
+    natural = natural.astype(g.dtype)
+
+    finite = jnp.isfinite(slope) & jnp.isfinite(natural @ natural)  # also after the cast
+    if value is not None:
+        finite &= jnp.isfinite(value)
+    natural = jnp.where(finite, natural, 0)
+
+    ratio = jnp.where(finite, 1.0, jnp.nan)
+    if value is not None and loss_after is not None:
+        due = control.due(state) & finite
+        after = jax.lax.cond(due, lambda: loss_after(natural), lambda: value)
+        # A zero gradient promises and saves nothing: no reason to change ε.
+        promised = control.step_size * slope
+        measured = jnp.where(slope > 0, reduction_ratio(value, after, promised), 0.5)
+        ratio = jnp.where(finite, measured, jnp.nan)
+    return Preconditioned(
+        natural, control.update(state, ratio), epsilon, fallback & finite & (slope > 0), finite
+    )
 
 
 def scale_by_wasserstein(
@@ -177,48 +245,32 @@ def scale_by_wasserstein(
             spectrum = fresh()
         else:
             spectrum = jax.lax.cond(state.age == 0, fresh, lambda: state.spectrum)
-        epsilon = control.epsilon(state.damping, spectrum.eigenvalues[0])
-        natural = spectrum.solve(g, epsilon)
-        slope = g @ natural
-        fallback = slope <= 0
-        if control.relative:  # a metric that sees nothing sets no scale for ε
-            fallback |= spectrum.eigenvalues[0] == 0
-        natural, slope = jnp.where(fallback, g, natural), jnp.where(fallback, g @ g, slope)
-        natural = natural.astype(g.dtype)
 
-        finite = jnp.isfinite(slope) & jnp.isfinite(natural @ natural)  # also after the cast
-        if value is not None:
-            finite &= jnp.isfinite(value)
-        natural = jnp.where(finite, natural, 0)
-        step = unravel(natural)
+        def loss_after(natural: Array) -> Array:
+            assert value_fn is not None
+            moved = jax.tree.map(lambda p, s: p - control.step_size * s, params, unravel(natural))
+            after = value_fn(moved)
+            if isinstance(after, tuple | list | dict) or jnp.shape(after) != ():
+                raise ValueError("value_fn(params) must return the loss alone, one number.")
+            return jnp.asarray(after, g.dtype)
 
-        ratio = jnp.where(finite, 1.0, jnp.nan)
-        if value is not None and value_fn is not None and control.every:
-            before = jnp.asarray(value, g.dtype)
-
-            def loss_after() -> Array:
-                moved = jax.tree.map(lambda p, s: p - control.step_size * s, params, step)
-                after = value_fn(moved)
-                if isinstance(after, tuple | list | dict) or jnp.shape(after) != ():
-                    raise ValueError("value_fn(params) must return the loss alone, one number.")
-                return jnp.asarray(after, g.dtype)
-
-            due = control.due(state.damping) & finite
-            after = jax.lax.cond(due, loss_after, lambda: before)
-            # A zero gradient promises and saves nothing: no reason to change ε.
-            promised = control.step_size * slope
-            measured = jnp.where(slope > 0, reduction_ratio(before, after, promised), 0.5)
-            ratio = jnp.where(finite, measured, jnp.nan)
-
-        return step, ScaleByWassersteinState(
-            damping=control.update(state.damping, ratio),
-            epsilon=epsilon,
+        result = precondition(
+            control,
+            state.damping,
+            spectrum,
+            g,
+            value=None if value is None else jnp.asarray(value, g.dtype),
+            loss_after=loss_after if control.every else None,
+        )
+        return unravel(result.direction), ScaleByWassersteinState(
+            damping=result.damping,
+            epsilon=result.epsilon,
             # A metric that is not finite is replaced at the next step.
             age=jnp.where(
-                jnp.isfinite(spectrum.eigenvalues[0]), (state.age + 1) % refresh_every, 0
+                jnp.isfinite(spectrum.largest_eigenvalue), (state.age + 1) % refresh_every, 0
             ),
-            fallbacks=state.fallbacks + (fallback & finite & (slope > 0)),
-            skipped=state.skipped + ~finite,
+            fallbacks=state.fallbacks + result.fallback,
+            skipped=state.skipped + ~result.finite,
             spectrum=None if state.spectrum is None else spectrum,
         )
 
