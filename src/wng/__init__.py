@@ -2,6 +2,7 @@
 
 from importlib.metadata import version
 
+from wng.behavior import Embedding, Trajectory
 from wng.estimator import (
     Damping,
     WassersteinMetric,
@@ -14,11 +15,40 @@ from wng.estimator import (
     polynomial_basis,
     scale_by_wasserstein,
 )
+from wng.policy_gradient.agent import (
+    BGPG,
+    BGWNPG,
+    NPG,
+    PG,
+    PPO,
+    PPOKL,
+    TRPO,
+    WNPG,
+    WTRPO,
+    Agent,
+    load,
+)
+from wng.policy_gradient.config import Config
+from wng.runs.directory import RunDirectory
 
 __version__ = version("wng")
 
 __all__ = [
+    "BGPG",
+    "BGWNPG",
+    "NPG",
+    "PG",
+    "PPO",
+    "PPOKL",
+    "TRPO",
+    "WNPG",
+    "WTRPO",
+    "Agent",
+    "Config",
     "Damping",
+    "Embedding",
+    "RunDirectory",
+    "Trajectory",
     "WassersteinMetric",
     "__version__",
     "fisher_solve",
@@ -27,6 +57,7 @@ __all__ = [
     "jacobian_reparam",
     "jacobian_score",
     "kernel_basis",
+    "load",
     "polynomial_basis",
     "scale_by_wasserstein",
 ]

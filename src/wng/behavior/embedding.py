@@ -1,0 +1,117 @@
+"""Behavioural embeddings Φ: a stretch of a trajectory ↦ a vector.
+
+The metric, and the Wasserstein penalty, see a policy only through X = Φ(τ). What Φ leaves out they
+cannot tell apart: with the actions alone, the metric knows how often an action is taken but not in
+which state, which is why `state-action` is the default.
+"""
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from wng.names import nearest
+
+
+class Trajectory(NamedTuple):
+    """H consecutive steps of one episode: what an embedding may look at."""
+
+    observations: Float[Array, "H d"]  # normalised as the policy sees them
+    actions: Float[Array, "H a"]  # one-hot vectors if discrete
+    resampled: Float[Array, "H K a"]  # K further actions drawn in each state
+    values: Float[Array, " H"]  # predictions of the value network
+    rewards: Float[Array, " H"]  # normalised
+    mask: Float[Array, " H"]  # 1 up to the end of the episode, 0 after it
+
+
+@dataclass(frozen=True)
+class Embedding:
+    """How a trajectory becomes a behaviour.
+
+    Args:
+      fn: Φ, from a `Trajectory` to a vector [d]. Use jax.numpy.
+      whole: look at stretches of `horizon` steps; otherwise at each step on its own (H = 1).
+      of_actions: θ moves Φ through the actions (and values) alone, the states held fixed. Then the
+        reparameterised Jacobian applies to continuous actions. Otherwise the score form is used.
+      uses_value: Φ looks at the value predictions: policy and value parameters share one metric.
+      resamples: K, the number of further actions to draw in each state.
+    """
+
+    fn: Callable[[Trajectory], Float[Array, " d"]]
+    whole: bool = True
+    of_actions: bool = False
+    uses_value: bool = False
+    resamples: int = 0
+
+
+def _state_action(t: Trajectory) -> Array:
+    return jnp.concatenate([t.observations[0], t.actions[0]])
+
+
+def _actions(t: Trajectory) -> Array:
+    return t.resampled[0].reshape(-1)
+
+
+def _actions_value(t: Trajectory) -> Array:
+    return jnp.append(t.resampled[0].reshape(-1), t.values[0])
+
+
+def _trajectory_actions(t: Trajectory) -> Array:
+    return (t.actions * t.mask[:, None]).reshape(-1)
+
+
+def _final_state(t: Trajectory) -> Array:
+    return t.observations[jnp.sum(t.mask).astype(int) - 1]
+
+
+def _reward_to_go(t: Trajectory) -> Array:
+    return jnp.cumsum((t.rewards * t.mask)[::-1])[::-1]
+
+
+EMBEDDINGS: dict[str, Embedding] = {
+    # The state and the action of a step.
+    "state-action": Embedding(_state_action, whole=False, of_actions=True),
+    # Ten actions drawn in one state; the states are not seen.
+    "actions": Embedding(_actions, whole=False, of_actions=True, resamples=10),
+    # The same and the state's value, as in the paper's released runs.
+    "actions-value": Embedding(
+        _actions_value, whole=False, of_actions=True, uses_value=True, resamples=10
+    ),
+    # The actions of `horizon` steps one after the other, as in the paper's text.
+    "trajectory-actions": Embedding(_trajectory_actions, of_actions=True),
+    # Where the episode, or the stretch of `horizon` steps, ended.
+    "final-state": Embedding(_final_state),
+    # The sum of rewards still to come, at each of `horizon` steps.
+    "reward-to-go": Embedding(_reward_to_go),
+}
+
+
+def find_embedding(name: str) -> Embedding:
+    """The embedding called `name`, or a user's own given as `module:function`."""
+    if name in EMBEDDINGS:
+        return EMBEDDINGS[name]
+    if ":" not in name:
+        raise ValueError(
+            f"there is no embedding '{name}': did you mean '{nearest(name, EMBEDDINGS)}'? "
+            "Your own is given as module:function."
+        )
+    module, _, attribute = name.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise ValueError(f"the embedding '{name}' cannot be imported: {error}.") from None
+    return as_embedding(found)
+
+
+def as_embedding(found: object) -> Embedding:
+    """An `Embedding` as it is; a plain function of a `Trajectory` with the safe choices."""
+    if isinstance(found, Embedding):
+        return found
+    if callable(found):
+        return Embedding(found)
+    raise ValueError(
+        f"an embedding is a name, a function of a Trajectory, or a wng.Embedding; got {found!r}."
+    )

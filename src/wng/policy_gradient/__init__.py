@@ -1,0 +1,1 @@
+"""Policy gradients: proximity × geometry × step, one compiled update, a table of methods."""

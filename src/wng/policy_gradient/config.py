@@ -1,0 +1,173 @@
+"""Every setting of a policy-gradient run, in one frozen dataclass."""
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from wng.names import nearest
+
+Proximity = Literal["none", "clip", "kl", "wasserstein"]
+Geometry = Literal["euclidean", "fisher", "wasserstein", "wasserstein-exact"]
+Step = Literal["optimizer", "trust_region"]
+Jacobian = Literal["auto", "reparam", "score"]
+Backend = Literal["auto", "gymnasium", "workers", "envpool"]
+
+
+@dataclass(frozen=True)
+class Config:
+    """Settings of a run. The method and the environment choose the defaults (`wng methods`)."""
+
+    # What is learned
+    proximity: Proximity = "none"
+    """Global term in the objective: keep the new policy near the old one in this sense."""
+    geometry: Geometry = "euclidean"
+    """Local metric that turns the gradient into a direction."""
+    step: Step = "optimizer"
+    """optimizer: epochs of minibatches. trust_region: one step of a given length per batch."""
+
+    # Data
+    num_envs: int = 8
+    """Environments stepped at once."""
+    rollout: int = 2048
+    """Environment steps per iteration, over all environments."""
+    backend: Backend = "auto"
+    """Where environments run."""
+    gamma: float = 0.99
+    """Discount."""
+    gae_lambda: float = 0.95
+    """λ of generalised advantage estimation."""
+    normalize_observations: bool = True
+    """Standardise observations by running mean and variance, clipped at 10."""
+    normalize_rewards: bool = True
+    """Divide rewards by the running spread of the discounted return, clipped at 10."""
+
+    # Networks
+    hidden: tuple[int, ...] = (64, 64)
+    """Widths of the tanh layers, the same for policy and value."""
+    log_std: float = 0.0
+    """Initial log standard deviation of continuous actions."""
+
+    # Optimiser
+    optimizer: Literal["adam", "sgd"] = "adam"
+    """Applied to the direction with step=optimizer. The value function always has Adam."""
+    learning_rate: float = 3e-4
+    """Of the policy."""
+    value_learning_rate: float = 1e-3
+    """Of the value function."""
+    steer: bool = False
+    """step=optimizer: scale the policy's learning rate so that KL per iteration nears kl_target."""
+    epochs: int = 10
+    """Passes of the policy over each batch with step=optimizer."""
+    minibatch: int = 64
+    """Samples per optimiser step of the policy."""
+    value_epochs: int = 10
+    """Passes of the value function over each batch."""
+    value_minibatch: int = 64
+    """Samples per optimiser step of the value function."""
+    max_grad_norm: float = 0.5
+    """The direction is shortened to this norm before the optimiser."""
+    value_weight: float = 0.5
+    """Weight of the value function's squared error; matters where Φ has it share the metric."""
+
+    # Proximity
+    clip_range: float = 0.2
+    """proximity=clip: of the probability ratio."""
+    penalty: float = 1.0
+    """proximity=kl, wasserstein: weight of the divergence; the initial one if it adapts."""
+    kl_target: float = 0.01
+    """KL per iteration that steer, proximity=kl (its weight) and a radius in W₂ aim at."""
+    dual_features: int = 100
+    """proximity=wasserstein: random Fourier features of the two test functions."""
+    dual_bandwidth: float = 1.0
+    """Width of these features, as a multiple of the root-mean-square distance of behaviours."""
+    dual_gamma: float = 1.0
+    """Entropic smoothing of the distance."""
+    dual_steps: int = 25
+    """Ascent steps on the test functions at each minibatch."""
+
+    # Geometry
+    embedding: str = "state-action"
+    """Behaviour Φ that the kernel metric and the Wasserstein penalty see, or module:function."""
+    horizon: int = 32
+    """Steps of a trajectory, for embeddings of more than one step."""
+    jacobian: Jacobian = "auto"
+    """Form of J. auto: reparam for continuous actions where Φ allows it, otherwise score."""
+    num_basis: int = 200
+    """M, the rank of the kernel metric."""
+    bandwidth: float = 0.5
+    """Of the kernel, as a multiple of the root-mean-square distance of behaviours."""
+    metric_samples: int = 512
+    """Behaviours that the kernel metric is estimated from; at most one per step of the batch."""
+    refresh_every: int = 1
+    """Estimate the kernel metric at every so-many-th minibatch."""
+    damping: float = 0.005
+    """ε; a multiple of the metric's largest eigenvalue with relative_damping."""
+    relative_damping: bool = True
+    """Kernel metric only."""
+    adapt_damping: int = 0
+    """Adapt ε by the reduction ratio at every so-many-th minibatch; 0: never."""
+    rescale: bool = False
+    """Diagonal rescaling of the damping, as released."""
+    cg_iterations: int = 10
+    """Conjugate-gradient steps of geometry=fisher, wasserstein-exact."""
+
+    # Trust region
+    radius: float = 0.01
+    """Length of the first step: mean KL for geometry=fisher, squared W₂ otherwise."""
+    backtracks: int = 10
+    """Halvings of the step before it is given up."""
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            check_field(field.name, getattr(self, field.name))
+        if self.rollout % self.num_envs:
+            raise ValueError(
+                f"rollout={self.rollout} must be a multiple of num_envs={self.num_envs}: "
+                f"take {max(1, self.rollout // self.num_envs) * self.num_envs}."
+            )
+        for name in ("minibatch", "value_minibatch"):
+            if self.rollout % getattr(self, name):
+                raise ValueError(
+                    f"rollout={self.rollout} must be a multiple of {name}={getattr(self, name)}."
+                )
+        if self.relative_damping and self.geometry in ("fisher", "wasserstein-exact"):
+            object.__setattr__(self, "relative_damping", False)  # solved by CG: no eigenvalues
+
+
+CHOICES: dict[str, tuple[str, ...]] = {
+    "proximity": get_args(Proximity),
+    "geometry": get_args(Geometry),
+    "step": get_args(Step),
+    "jacobian": get_args(Jacobian),
+    "backend": get_args(Backend),
+    "optimizer": ("adam", "sgd"),
+}
+AT_LEAST: dict[str, int] = {"adapt_damping": 0, "backtracks": 0, "dual_steps": 0}
+ANY_SIGN = ("log_std",)
+AT_MOST_ONE = ("gamma", "gae_lambda")
+MAY_BE_ZERO = ("gae_lambda", "gamma", "penalty", "value_weight")
+
+
+def check_field(name: str, value: Any) -> None:
+    """One clear sentence for a value that makes no sense."""
+    if name in CHOICES:
+        if value not in CHOICES[name]:
+            raise ValueError(
+                f"{name} '{value}' is unknown: did you mean '{nearest(str(value), CHOICES[name])}'?"
+            )
+    elif name == "hidden":
+        if not value or any(not isinstance(w, int) or w < 1 for w in value):
+            raise ValueError(f"hidden must be one or more widths of at least 1, got {value}.")
+    elif isinstance(value, bool | str) or name in ANY_SIGN:
+        pass
+    elif isinstance(value, int):
+        if value < AT_LEAST.get(name, 1):
+            raise ValueError(f"{name} must be at least {AT_LEAST.get(name, 1)}, got {value}.")
+    else:
+        low_enough = value <= 1 or name not in AT_MOST_ONE
+        positive = value >= 0 if name in MAY_BE_ZERO else value > 0
+        if not (math.isfinite(value) and positive and low_enough):
+            most = " and at most 1" if name in AT_MOST_ONE else ""
+            least = "at least 0" if name in MAY_BE_ZERO else "positive"
+            raise ValueError(f"{name} must be finite, {least}{most}, got {value}.")

@@ -1,0 +1,122 @@
+"""The table of methods, and their presets."""
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from wng.names import nearest
+from wng.policy_gradient.config import Config, Geometry, Proximity, Step
+
+Settings = Literal["tuned", "paper", "released"]
+
+
+@dataclass(frozen=True)
+class Method:
+    """A named point on the two axes, with its step."""
+
+    title: str
+    proximity: Proximity
+    geometry: Geometry
+    step: Step
+    about: str
+
+    @property
+    def key(self) -> str:
+        """The name in the table, on the command line and in folders."""
+        return self.title.lower().replace("-", "")
+
+
+METHODS: dict[str, Method] = {
+    "pg": Method("PG", "none", "euclidean", "optimizer", "plain policy gradient"),
+    "ppo": Method("PPO", "clip", "euclidean", "optimizer", "clipped probability ratio"),
+    "ppokl": Method("PPO-KL", "kl", "euclidean", "optimizer", "KL penalty, adaptive weight"),
+    "npg": Method("NPG", "none", "fisher", "optimizer", "Fisher natural gradient"),
+    "trpo": Method("TRPO", "none", "fisher", "trust_region", "Fisher, fixed radius in KL"),
+    "bgpg": Method("BGPG", "wasserstein", "euclidean", "optimizer", "W₂ penalty on behaviours"),
+    "wnpg": Method("WNPG", "none", "wasserstein", "optimizer", "Wasserstein natural gradient"),
+    "bgwnpg": Method("BG-WNPG", "wasserstein", "wasserstein", "optimizer", "W₂ penalty and WNG"),
+    "wtrpo": Method("WTRPO", "none", "wasserstein", "trust_region", "WNG, steered radius in W₂"),
+}
+
+# The paper's released runs; only what the methods' settings share, and what each adds.
+RELEASED: dict[str, Any] = {
+    "num_envs": 1,
+    "rollout": 2048,
+    "epochs": 10,
+    "minibatch": 64,
+    "learning_rate": 3e-4,
+    "value_learning_rate": 3e-4,
+    "penalty": 0.1,
+    "dual_bandwidth": 0.1,
+    "embedding": "actions-value",
+    "num_basis": 5,
+    "bandwidth": 1.0,
+    "metric_samples": 64,
+    "damping": 1e-5,
+    "relative_damping": False,
+    "adapt_damping": 5,
+    "rescale": True,
+}
+# The paper's text where it differs from the released code: the actions of a trajectory.
+PAPER = RELEASED | {"embedding": "trajectory-actions", "rescale": False}
+FISHER = {"damping": 0.1, "relative_damping": False, "adapt_damping": 0}
+FAITHFUL: dict[str, dict[str, Any]] = {
+    "ppokl": {"penalty": 1.0},
+    "npg": FISHER,
+    "trpo": FISHER | {"value_learning_rate": 1e-3},
+    "wtrpo": {"damping": 0.1, "relative_damping": True, "adapt_damping": 0, "rescale": False},
+}
+
+# What measurement here found best: `results/policy_gradient/tuning.md`.
+TUNED: dict[str, dict[str, Any]] = {name: {} for name in METHODS}
+
+
+def find_method(name: str) -> Method:
+    """The method called `name`, in any case and with or without its hyphen."""
+    plain = name.lower().replace("-", "")
+    if plain not in METHODS:
+        raise ValueError(
+            f"there is no method '{name}': did you mean '{nearest(name, METHODS)}'? "
+            "`wng methods` lists them."
+        )
+    return METHODS[plain]
+
+
+def nearest_method(proximity: str = "", geometry: str = "", step: str = "") -> str:
+    """The method whose settings suit a combination of one's own: same geometry, step, proximity."""
+
+    def agreement(name: str) -> tuple[bool, bool, bool]:
+        method = METHODS[name]
+        return (
+            method.geometry.startswith((geometry or "euclidean").removesuffix("-exact")),
+            method.step == (step or "optimizer"),
+            method.proximity == (proximity or "none"),
+        )
+
+    return max(METHODS, key=agreement)
+
+
+def preset(name: str, settings: Settings = "tuned", **overrides: Any) -> Config:
+    """The configuration of a method.
+
+    Args:
+      name: of the method, such as "wnpg".
+      settings: tuned, what works best here; paper, the paper's text; released, its code.
+      overrides: fields of `Config` to set on top.
+    """
+    method = find_method(name)
+    if settings not in get_args(Settings):
+        raise ValueError(
+            f"settings '{settings}' are unknown: did you mean "
+            f"'{nearest(settings, get_args(Settings))}'?"
+        )
+    fields = {field.name for field in dataclasses.fields(Config)}
+    for key in overrides:
+        if key not in fields:
+            raise ValueError(f"there is no setting '{key}': did you mean '{nearest(key, fields)}'?")
+    if settings == "tuned":
+        chosen = TUNED[method.key]
+    else:
+        chosen = (RELEASED if settings == "released" else PAPER) | FAITHFUL.get(method.key, {})
+    axes = {"proximity": method.proximity, "geometry": method.geometry, "step": method.step}
+    return Config(**{**axes, **chosen, **overrides})

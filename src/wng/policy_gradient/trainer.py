@@ -1,0 +1,182 @@
+"""Collecting rollouts and learning from them, one iteration at a time."""
+
+import dataclasses
+import time
+from collections import deque
+from typing import Any
+
+import jax
+import numpy as np
+
+from wng import envs
+from wng.behavior.embedding import Embedding, as_embedding, find_embedding
+from wng.policy_gradient.config import Config
+from wng.policy_gradient.update import Learner, Rollout, TrainState
+from wng.runs.trees import restore_tree, save_tree
+
+RECENT = 100  # episodes in the running mean of the return
+
+
+class NonFiniteError(ValueError):
+    """An environment, or the learning, came up with a NaN or an infinity."""
+
+
+class Trainer:
+    """Environments and learner of one run. All that it remembers fits in a checkpoint.
+
+    All randomness comes from keys folded with (iteration, purpose), so that an iteration depends
+    on the state before it and on nothing else.
+    """
+
+    def __init__(self, env: str, config: Config, seed: int, embedding: Any = None):
+        self.config, self.seed = config, seed
+        chosen: Embedding = (
+            find_embedding(config.embedding) if embedding is None else as_embedding(embedding)
+        )
+        spec = envs.check_env(env)
+        self.learner = Learner(
+            config,
+            chosen,
+            observation_size=spec.observation_size,
+            action_size=spec.action_size,
+            discrete=spec.discrete,
+        )
+        self.env = envs.make(env, config.num_envs, seed, config.backend)
+        self.state = self.initial_state()
+        self.observations = self.env.reset()
+        self.iteration = 0
+        self.episodes = 0
+        self.recent: deque[float] = deque(maxlen=RECENT)
+
+    def initial_state(self) -> TrainState:
+        """The state before any learning; it depends on the seed alone."""
+        return self.learner.init(self._key("networks", 0))
+
+    @property
+    def steps(self) -> int:
+        """Environment steps so far."""
+        return self.iteration * self.config.rollout
+
+    def iterate(self) -> dict[str, float]:
+        """One iteration: a rollout, an update. Returns its row of metrics."""
+        start = time.perf_counter()
+        rollout, returns, lengths, env_seconds = self._collect()
+        collected = time.perf_counter()
+        state, metrics = self.learner.update(self.state, rollout, self._key("update"))
+        numbers = {name: float(value) for name, value in jax.device_get(metrics).items()}
+        updated = time.perf_counter()
+        if not np.isfinite([numbers["kl"], numbers["value_error"]]).all():
+            raise NonFiniteError(
+                f"the policy of iteration {self.iteration + 1} is not finite: lower the learning "
+                "rate or raise the damping, and resume from the last checkpoint."
+            )
+        self.state = state
+        self.iteration += 1
+        self.episodes += len(returns)
+        self.recent.extend(returns)
+        return {
+            "iteration": self.iteration,
+            "steps": self.steps,
+            "episodes": self.episodes,
+            "return": float(np.mean(returns)) if returns else np.nan,
+            "return_recent": float(np.mean(self.recent)) if self.recent else np.nan,
+            "length": float(np.mean(lengths)) if lengths else np.nan,
+            **numbers,
+            "seconds": updated - start,
+            "seconds_env": env_seconds,
+            "seconds_policy": collected - start - env_seconds,
+            "seconds_update": updated - collected,
+        }
+
+    def _collect(self) -> tuple[Rollout, list[float], list[int], float]:
+        config, spec = self.config, self.env.spec
+        steps, number = config.rollout // config.num_envs, config.num_envs
+        noise = np.asarray(self.learner.noise(self._key("actions")))
+        shape = (steps, number, spec.observation_size)
+        observations, successors = np.empty(shape, np.float32), np.empty(shape, np.float32)
+        if spec.discrete:
+            actions = np.empty((steps, number), np.int32)
+        else:
+            actions = np.empty((steps, number, spec.action_size), np.float32)
+        rewards = np.empty((steps, number), np.float32)
+        terminated, truncated = np.empty((2, steps, number), bool)
+        returns: list[float] = []
+        lengths: list[int] = []
+        env_seconds = 0.0
+        networks, moments = self.state.networks, self.state.observation_moments
+        for t in range(steps):
+            observations[t] = self.observations
+            actions[t] = self.learner.act(networks, moments, self.observations, noise[t])
+            before = time.perf_counter()
+            result = self.env.step(actions[t])
+            env_seconds += time.perf_counter() - before
+            rewards[t], terminated[t], truncated[t] = (
+                result.rewards,
+                result.terminated,
+                result.truncated,
+            )
+            successors[t] = result.final_observations
+            self.observations = result.observations
+            ended = result.terminated | result.truncated
+            if ended.any():
+                returns += result.episode_returns[ended].tolist()
+                lengths += result.episode_lengths[ended].tolist()
+        self._check_finite(rewards, successors)
+        return (
+            Rollout(observations, actions, rewards, terminated, truncated, successors),
+            returns,
+            lengths,
+            env_seconds,
+        )
+
+    def _check_finite(self, rewards: np.ndarray, successors: np.ndarray) -> None:
+        bad = ~np.isfinite(rewards) | ~np.isfinite(successors).all(axis=2)
+        if bad.any():
+            t, index = np.argwhere(bad)[0]
+            what = "reward" if not np.isfinite(rewards[t, index]) else "observation"
+            raise NonFiniteError(
+                f"environment {index} of {self.env.spec.id} returned a {what} that is not finite "
+                f"at step {self.steps + t * self.config.num_envs + index}: training stopped before "
+                "learning from it; mend the environment and resume from the last checkpoint."
+            )
+
+    def _key(self, purpose: str, iteration: int | None = None) -> jax.Array:
+        numbers = ("networks", "actions", "update")
+        key = jax.random.fold_in(jax.random.key(self.seed), numbers.index(purpose))
+        return jax.random.fold_in(key, self.iteration if iteration is None else iteration)
+
+    def checkpoint(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """All that is needed to go on from here: arrays, and counters as JSON."""
+        arrays = {f"learner/{name}": x for name, x in save_tree(self.state).items()}
+        arrays |= {f"env/{name}": x for name, x in self.env.state()._asdict().items()}
+        arrays["recent"] = np.array(self.recent, np.float64)
+        info = {"iteration": self.iteration, "episodes": self.episodes, "seed": self.seed}
+        return arrays, info | {"config": dataclasses.asdict(self.config), "env": self.env.spec.id}
+
+    def restore(self, arrays: dict[str, np.ndarray], info: dict[str, Any]) -> str | None:
+        """Go back to a checkpoint; a sentence if episodes had to be started afresh."""
+
+        def part(prefix: str) -> dict[str, np.ndarray]:
+            begin = prefix + "/"
+            return {k.removeprefix(begin): x for k, x in arrays.items() if k.startswith(begin)}
+
+        self.state = restore_tree(self.state, part("learner"))
+        self.iteration, self.episodes = int(info["iteration"]), int(info["episodes"])
+        self.recent = deque(arrays["recent"].tolist(), maxlen=RECENT)
+        return self._restore_env(part("env"))
+
+    def _restore_env(self, arrays: dict[str, np.ndarray]) -> str | None:
+        saved = envs.EnvState(**arrays)
+        try:
+            self.observations = self.env.restore(saved)
+            if self.env.spec.replayable:
+                return None
+            why = f"{self.env.spec.id} on {self.env.spec.backend} cannot be replayed"
+        except ValueError as error:
+            self.observations, why = self.env.reset(), str(error).rstrip(".")
+        self.state = self.state._replace(discounted=self.state.discounted * 0)
+        return f"{why}: unfinished episodes start afresh, so this is not the uninterrupted run."
+
+    def close(self) -> None:
+        """Stop the environments."""
+        self.env.close()

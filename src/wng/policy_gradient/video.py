@@ -1,0 +1,65 @@
+"""A film of an agent."""
+
+import os
+from pathlib import Path
+
+import gymnasium
+import numpy as np
+
+from wng.envs.resolve import find
+from wng.policy_gradient.agent import Agent
+
+FORMATS = (".mp4", ".gif")
+
+
+def film(
+    agent: Agent,
+    path: str | Path,
+    *,
+    episodes: int = 1,
+    seed: int = 1_000_000,
+    deterministic: bool = True,
+    most_frames: int = 2000,
+) -> list[float]:
+    """Write an mp4 or gif of whole episodes (or the first `most_frames`); returns their returns."""
+    import imageio.v3 as imageio
+
+    path = Path(path)
+    if path.suffix not in FORMATS:
+        raise ValueError(f"a film is .mp4 or .gif, got '{path.name}'.")
+    if "DISPLAY" not in os.environ:  # no screen: MuJoCo renders off-screen
+        os.environ.setdefault("MUJOCO_GL", "egl")
+    env, _ = find(agent.env, render_mode="rgb_array")
+    try:
+        frames, returns = _play(env, agent, episodes, seed, deterministic, most_frames)
+        fps = int(env.metadata.get("render_fps") or 30)
+    finally:
+        env.close()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.suffix == ".mp4":
+        even = [f[: f.shape[0] // 2 * 2, : f.shape[1] // 2 * 2] for f in frames]
+        imageio.imwrite(path, np.stack(even), plugin="FFMPEG", fps=fps, codec="libx264")
+    else:
+        every = max(1, fps // 25)  # a gif cannot be faster
+        small = np.stack([f[::2, ::2] for f in frames[::every]])
+        imageio.imwrite(path, small, plugin="pillow", duration=1000 * every / fps, loop=0)
+    return returns
+
+
+def _play(
+    env: gymnasium.Env, agent: Agent, episodes: int, seed: int, deterministic: bool, most: int
+) -> tuple[list[np.ndarray], list[float]]:
+    frames: list[np.ndarray] = []
+    returns: list[float] = []
+    for episode in range(episodes):
+        observation, _ = env.reset(seed=seed + episode)
+        total, over = 0.0, False
+        while not over and len(frames) < most:
+            frame = env.render()
+            assert isinstance(frame, np.ndarray)
+            frames.append(frame)
+            action = agent.predict(observation, deterministic=deterministic)
+            observation, reward, terminated, truncated, _ = env.step(action)
+            total, over = total + float(reward), terminated or truncated
+        returns.append(total)
+    return frames, returns
