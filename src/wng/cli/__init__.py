@@ -1,0 +1,127 @@
+"""The `wng` command."""
+
+import contextlib
+import dataclasses
+import importlib
+import io
+import sys
+from typing import Any
+
+import tyro
+
+from wng.names import nearest
+
+# Where each command is: imported only when it is asked for, so that `wng --help` is quick.
+COMMANDS: dict[str, tuple[str, str]] = {
+    "train": ("wng.cli.train", "Train"),
+    "eval": ("wng.cli.look", "Eval"),
+    "video": ("wng.cli.look", "Video"),
+    "plot": ("wng.cli.look", "Plot"),
+    "methods": ("wng.cli.look", "Methods"),
+    "reproduce toys": ("wng.cli.reproduce", "Toys"),
+    "reproduce transport": ("wng.cli.reproduce", "Transport"),
+}
+
+
+def command_class(name: str) -> Any:
+    """The dataclass behind a command."""
+    module, attribute = COMMANDS[name]
+    return getattr(importlib.import_module(module), attribute)
+
+
+def summary(words: list[str]) -> str:
+    """Help for `wng` and for a command with subcommands."""
+    prefix = " ".join(words)
+    lines = ["Wasserstein natural gradients for reinforcement learning.", ""]
+    for name in COMMANDS:
+        if name.startswith(prefix):
+            first_line = str(command_class(name).__doc__).splitlines()[0]
+            lines += [f"  wng {name}", f"      {first_line}"]
+    lines += ["", "Add --help to any of them for all its flags."]
+    return "\n".join(lines)
+
+
+def find_command(words: list[str]) -> tuple[str, list[str]] | None:
+    """The command that `words` begin with, and its flags; None if help is asked for instead."""
+    for depth in range(3):
+        typed = " ".join(words[:depth])
+        if typed in COMMANDS:
+            return typed, words[depth:]
+        options = sorted({n.split()[depth] for n in COMMANDS if n.split()[:depth] == words[:depth]})
+        if depth == len(words) or words[depth] in ("-h", "--help"):
+            return None
+        if words[depth] not in options:
+            here = f"wng {typed}".strip()
+            raise ValueError(
+                f"'{here}' has no command '{words[depth]}': did you mean "
+                f"'{here} {nearest(words[depth], options)}'?"
+            )
+    return None
+
+
+def parse(name: str, flags: list[str]) -> Any:
+    """The command with its flags; ValueError with one sentence where tyro would draw a box."""
+    cls = command_class(name)
+    default = cls.before(flags) if hasattr(cls, "before") else None
+    output = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
+            return tyro.cli(
+                cls,
+                prog=f"wng {name}",
+                args=flags,
+                default=default,
+                config=(tyro.conf.OmitArgPrefixes,),
+            )
+    except SystemExit as end:
+        if not end.code:  # --help
+            sys.stdout.write(output.getvalue())
+            raise
+        raise ValueError(complaint(name, cls, flags, output.getvalue())) from None
+
+
+def complaint(name: str, cls: Any, flags: list[str], output: str) -> str:
+    """One sentence about flags that could not be understood."""
+    known = ["--help", *sorted(f"--{field}" for field in field_names(cls))]
+    for flag in flags:
+        word = flag.split("=")[0].replace("_", "-")
+        if word.startswith("--") and word not in known:
+            return (
+                f"'wng {name}' has no flag '{word}': did you mean '{nearest(word, known)}'? "
+                f"`wng {name} --help` lists them."
+            )
+    body = [line.strip(" │|") for line in output.splitlines() if line.startswith(("│", "|"))]
+    said = next((line for line in body if line.strip("─- ")), "the flags make no sense")
+    return f"{said.rstrip('.')}; see `wng {name} --help`."
+
+
+def field_names(cls: Any) -> list[str]:
+    """All flags of a command, nested dataclasses included."""
+    names = []
+    for field in dataclasses.fields(cls):
+        kind = field.type
+        if isinstance(kind, type) and dataclasses.is_dataclass(kind):
+            names += field_names(kind)
+        else:
+            flag = field.name.replace("_", "-")
+            names += [flag, f"no-{flag}"] if kind is bool else [flag]
+    return names
+
+
+def main() -> None:
+    """Entry point: exit code 2 and one sentence for a user's mistake."""
+    try:
+        words = sys.argv[1:]
+        found = find_command(words)
+        if found is None:
+            print(summary([w for w in words if not w.startswith("-")]))
+            return
+        name, flags = found
+        command = parse(name, flags)
+        command.run()
+    except (ValueError, RuntimeError, OSError) as error:
+        print(f"wng: {error}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        print("\nwng: stopped.", file=sys.stderr)
+        sys.exit(130)

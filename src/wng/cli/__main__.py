@@ -1,0 +1,5 @@
+"""`python -m wng.cli`, the same as `wng`."""
+
+from wng.cli import main
+
+main()
