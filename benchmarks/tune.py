@@ -2,10 +2,9 @@
 
     python benchmarks/tune.py --out results/policy_gradient/tuning.csv
 
-Three candidates a method, two tasks, two tuning seeds that no other result here uses, 100,000
-steps. The score of a run is the mean return of its last quarter, as a share of the best score on
-that task; a candidate's score is the mean over tasks and seeds. Runs that are in the file already
-are not repeated. About half an hour on 2 cores.
+Three candidates a method, one task, a tuning seed that no other result here uses, 100,000 steps.
+The score of a run is the mean return of its last quarter. Runs that are in the file already are
+not repeated. About a quarter of an hour on 2 idle cores.
 """
 
 import argparse
@@ -17,8 +16,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-TASKS = ("InvertedDoublePendulum-v5", "Hopper-v5")
-SEEDS = (100, 101)
+TASKS = ("InvertedDoublePendulum-v5",)
+SEEDS = (100,)
 STEPS = 100_000
 # Natural gradients: few, large minibatches, plain steps whose length is steered by KL.
 NATURAL = {"optimizer": "sgd", "learning_rate": 0.01, "minibatch": 1024, "epochs": 5} | {
@@ -79,6 +78,8 @@ def run(method: str, index: int, env: str, seed: int) -> list[object]:
     returns: list[float] = []
     agent.learn(STEPS, progress=False, callback=lambda _, row: returns.append(row["return"]))
     agent.close()
+    if agent.steps < STEPS:
+        raise SystemExit("stopped before the end: no score.")
     score = float(np.nanmean(returns[-len(returns) // 4 :]))
     return [method, index, json.dumps(settings), env, seed, score]
 

@@ -1,9 +1,24 @@
+import os
+import shlex
+import signal
 import sys
+import threading
+import time
 from pathlib import Path
 
+import imageio.v3 as imageio
+import numpy as np
 import pytest
 
+import wng
 from wng import cli
+from wng.cli.train import Train
+from wng.policy_gradient import agent
+from wng.policy_gradient.methods import METHODS
+from wng.policy_gradient.trainer import Trainer
+from wng.runs import checkpoint
+from wng.runs.directory import RunDirectory
+from wng.runs.metrics import read_metrics
 
 
 def run(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
@@ -69,3 +84,297 @@ def test_reproduce_toys_smoke(
     written = {str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*") if p.is_file()}
     data = {f"data/{name}.csv" for name in ("runs", "curves", "starts", "joint")}
     assert written == data | {"figures/toys.png", "figures/beyond.png", "report.md"}
+
+
+# wng train and what looks at its runs
+
+
+TINY = shlex.split(
+    "--rollout 64 --num-envs 4 --minibatch 32 --value-minibatch 32 --epochs 1 --value-epochs 1 "
+    "--num-basis 5 --metric-samples 32 --hidden 8 --backend gymnasium"
+)
+PROBE = "wng/ProbeContextual-v0"
+FAULTY = """
+import gymnasium
+import numpy as np
+from gymnasium.spaces import Box
+
+
+class Faulty(gymnasium.Env):
+    observation_space = Box(-1, 1, (1,), np.float32)
+    action_space = Box(-1, 1, (1,), np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.steps = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        self.steps += 1
+        reward = float("nan") if self.steps == 20 else 0.0
+        return np.zeros(1, np.float32), reward, False, False, {}
+
+
+gymnasium.register("Faulty-v0", entry_point="faulty_module:Faulty")
+"""
+
+
+def sentence_of(capsys: pytest.CaptureFixture) -> str:
+    """The one line on standard error."""
+    error = capsys.readouterr().err
+    assert error.startswith("wng: ")
+    assert error.count("\n") == 1
+    return error
+
+
+def train(monkeypatch: pytest.MonkeyPatch, root: Path, *words: str, steps: int = 128) -> int:
+    return run(monkeypatch, "train", *words, "--steps", str(steps), "--out", str(root), *TINY)
+
+
+def stop_after(monkeypatch: pytest.MonkeyPatch, iterations: int) -> None:
+    """Ctrl-C while the given iteration is under way."""
+    iterate, calls = Trainer.iterate, 0
+
+    def interrupted(self: Trainer) -> dict[str, float]:
+        nonlocal calls
+        calls += 1
+        if calls == iterations:
+            os.kill(os.getpid(), signal.SIGINT)
+        return iterate(self)
+
+    monkeypatch.setattr(Trainer, "iterate", interrupted)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("trian", "did you mean 'wng train'?"),
+        ("train wnpgg --env Hopper-v5", "did you mean 'wnpg'?"),
+        ("train wnpg --env Hoper-v5", "did you mean 'Hopper-v5'?"),
+        ("train wnpg --env CartPole-v1 --lerning-rate 3", "did you mean '--learning-rate'?"),
+        ("train --lerning_rate 3 wnpg --env CartPole-v1", "did you mean '--learning-rate'?"),
+        ("train wnpg --env CartPole-v1 --embedding state-actoin", "did you mean 'state-action'?"),
+        ("train wnpg --env CartPole-v1 --settings papr", "did you mean 'paper'?"),
+        ("train wnpg --env CartPole-v1 --geometry=fisch", "did you mean 'fisher'?"),
+        ("train --env CartPole-v1 --proximity klip", "did you mean 'clip'?"),
+        ("train --env CartPole-v1 --step trust-region", "did you mean 'trust_region'?"),
+        ("train wnpg --env CartPole-v1 --backend envpol", "did you mean 'envpool'?"),
+        ("train wnpg --env CartPole-v1 --optimizer adm", "did you mean 'adam'?"),
+        (
+            "train wnpg --env CartPole-v1 --learning-rate x",
+            "--learning-rate takes a number, got 'x'",
+        ),
+        ("train wnpg --env CartPole-v1 --epochs 1.5", "--epochs takes a whole number, got '1.5'"),
+        ("train wnpg --env CartPole-v1 --steps -1", "--steps must be at least 1, got -1"),
+        ("train wnpg --env CartPole-v1 --steps nan", "--steps must be at least 1, got nan"),
+        ("train wnpg --env CartPole-v1 --num-envs 0", "num_envs must be at least 1, got 0"),
+        ("train wnpg --env CartPole-v1 --rollout 100 --num-envs 8", "multiple of num_envs=8"),
+        (
+            "train wnpg --env CartPole-v1 --gamma 2",
+            "gamma must be finite, at least 0 and at most 1",
+        ),
+        ("train wnpg --env CartPole-v1 --seed -1", "seed must be a whole number from 0"),
+        ("train wnpg --env CartPole-v1 --seeds 3-1", "must look like 0-4 or 0,3,7"),
+        ("train wnpg --env Hoper-v5 --seeds 0-1", "did you mean 'Hopper-v5'?"),
+        ("train wnpg more --env CartPole-v1", "there is no place for more"),
+        ("train wnpg", "--env is missing"),
+        ("train wnpg --env", "--env needs a value"),
+        ("train wnpg --env CartPole-v1 --geometry wasserstein-exact", "needs continuous actions"),
+        ("train wnpg --env Blackjack-v1", "only Box observations"),
+        ("methods wnp", "did you mean 'wnpg'?"),
+        ("methods wnpg --settings relesed", "did you mean 'released'?"),
+        ("eval", "PATH is missing"),
+        ("eval nothing", "nothing does not exist"),
+        ("video nothing", "nothing does not exist"),
+        ("plot", "which runs?"),
+        ("plot nothing", "nothing does not exist"),
+    ],
+)
+def test_a_mistake_is_one_sentence(monkeypatch, capsys, tmp_path, words: str, message: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(monkeypatch, *words.split()) == 2
+    assert message in sentence_of(capsys)
+    assert list(tmp_path.iterdir()) == []  # refused before anything was begun
+
+
+def test_help_of_train_shows_the_defaults_of_the_method(monkeypatch, capsys) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    assert run(monkeypatch, "train", "wnpg", "--settings", "released", "--help") == 0
+    text = capsys.readouterr().out
+    for heading in Train.headings.values():
+        assert text.count(f"\n  {heading}\n") == 1
+    flat = " ".join(text.split())
+    assert "the rank of the kernel metric. (default: 5)" in flat
+    assert "Environment steps in all. (default: 300000)" in flat
+    assert "(default: '')" not in flat
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        ("wnpg", "wnpg"),
+        ("BG-WNPG", "bgwnpg"),
+        ("--env X --seed 3 ppo", "ppo"),  # the method last
+        ("--hidden 8 8 --log-std -1 --env X", "pg"),
+        ("--proximity clip", "ppo"),
+        ("--geometry wasserstein --step trust_region", "wtrpo"),
+        ("--proximity clip --geometry wasserstein", "clip_wasserstein_optimizer"),
+        ("ppo --geometry fisher", "clip_fisher_optimizer"),
+    ],
+)
+def test_names_of_methods_and_combinations(words: str, name: str) -> None:
+    command = cli.parse("train", words.split())
+    assert command.name == name
+    if name in METHODS:
+        method = METHODS[name]
+        assert (command.config.proximity, command.config.geometry, command.config.step) == (
+            method.proximity,
+            method.geometry,
+            method.step,
+        )
+
+
+def test_methods(monkeypatch, capsys) -> None:
+    assert run(monkeypatch, "methods") == 0
+    table = capsys.readouterr().out
+    assert all(name in table for name in METHODS)
+    assert run(monkeypatch, "methods", "wnpg", "--settings", "released") == 0
+    assert "actions-value" in capsys.readouterr().out
+
+
+def test_train_then_look(monkeypatch, capsys, tmp_path) -> None:
+    for method in ("pg", "ppo"):
+        for seed in ("0", "1"):
+            assert train(monkeypatch, tmp_path, method, "--env", PROBE, "--seed", seed) == 0
+    said = capsys.readouterr().out
+    assert "before" in said
+    folder = tmp_path / "wng-ProbeContextual-v0" / "pg" / "seed0"
+    for next_command in (f"wng video {folder}", "wng train ppo --env", "wng plot"):
+        assert next_command in said
+    assert (folder / "curve.png").stat().st_size > 0
+
+    for how in ((), ("--sampled",)):
+        assert run(monkeypatch, "eval", str(folder), "--episodes", "3", *how) == 0
+        said = capsys.readouterr().out
+        assert "after 128 steps" in said
+        assert ("sampled actions" if how else "most likely action") in said
+
+    picture = tmp_path / "curves.png"
+    assert run(monkeypatch, "plot", str(tmp_path), str(folder), "--to", str(picture)) == 0
+    assert "(4 runs)" in capsys.readouterr().out
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+    assert run(monkeypatch, "video", str(folder), "--to", str(tmp_path / "film.avi")) == 2
+    assert ".mp4 or .gif" in sentence_of(capsys)
+    assert run(monkeypatch, "video", str(folder)) == 2
+    assert "no render mode 'rgb_array'" in sentence_of(capsys)
+
+    assert train(monkeypatch, tmp_path, "pg", "--env", PROBE) == 2
+    assert "already holds a run: add --resume" in sentence_of(capsys)
+    changed = ("--resume", "--gamma", "0.9")
+    assert train(monkeypatch, tmp_path, "pg", "--env", PROBE, *changed) == 2
+    assert "gamma: 0.99 → 0.9" in sentence_of(capsys)
+    for seeds in (("--seeds", "0-1"), ("--seeds", "0-1", *changed)):
+        assert train(monkeypatch, tmp_path, "pg", "--env", PROBE, *seeds) == 2
+        sentence_of(capsys)
+    assert not (folder / "log.txt").exists()  # no child was started
+
+
+def test_what_has_not_begun_cannot_be_looked_at(monkeypatch, capsys, tmp_path) -> None:
+    path = str(RunDirectory.create(tmp_path, PROBE, "pg", 0, {}).path)
+    assert run(monkeypatch, "plot", path) == 2
+    assert "has no metrics yet" in sentence_of(capsys)
+    assert run(monkeypatch, "eval", path) == 2
+    assert "there is no checkpoint" in sentence_of(capsys)
+
+
+def test_film(monkeypatch, capsys, tmp_path) -> None:
+    assert train(monkeypatch, tmp_path, "pg", "--env", "CartPole-v1", steps=64) == 0
+    capsys.readouterr()
+    folder = tmp_path / "CartPole-v1" / "pg" / "seed0"
+    film = tmp_path / "films" / "film.gif"
+    assert run(monkeypatch, "video", str(folder), "--to", str(film)) == 0
+    assert str(film) in capsys.readouterr().out
+    frames = imageio.imread(film)
+    assert frames.shape[0] > 1
+    assert frames.std() > 0
+
+
+def test_ctrl_c_saves_and_the_printed_command_goes_on(monkeypatch, capsys, tmp_path) -> None:
+    root = tmp_path / "a folder with a rather long name, so that a terminal would break the line"
+    with monkeypatch.context() as patched:
+        stop_after(patched, 2)
+        assert train(patched, root, "pg", "--env", PROBE, steps=256) == 130
+    printed = capsys.readouterr()
+    assert "saving after this iteration" in printed.err or "nothing is lost" in printed.out
+    assert "Stopped at 128 of 256 steps" in printed.out
+    assert wng.load(root / "wng-ProbeContextual-v0" / "pg" / "seed0").steps == 128
+    command = next(x for x in printed.out.splitlines() if x.startswith("  wng train"))
+    assert run(monkeypatch, *shlex.split(command)[1:]) == 0
+    assert "Going on from step 128" in capsys.readouterr().out
+    resumed = wng.load(root / "wng-ProbeContextual-v0" / "pg" / "seed0")
+
+    assert train(monkeypatch, tmp_path, "pg", "--env", PROBE, steps=256) == 0
+    whole = wng.load(tmp_path / "wng-ProbeContextual-v0" / "pg" / "seed0")
+    for name, array in whole._checkpoint()[0].items():
+        np.testing.assert_array_equal(resumed._checkpoint()[0][name], array, err_msg=name)
+
+
+def test_a_damaged_checkpoint_is_named_and_passed_over(monkeypatch, capsys, tmp_path) -> None:
+    monkeypatch.setattr(agent, "CHECKPOINT_SECONDS", -1.0)
+    assert train(monkeypatch, tmp_path, "pg", "--env", PROBE) == 0
+    folder = tmp_path / "wng-ProbeContextual-v0" / "pg" / "seed0"
+    newest, previous = checkpoint.saved(folder / "checkpoints")
+    newest.write_bytes(newest.read_bytes()[:-1])
+    capsys.readouterr()
+    assert run(monkeypatch, "eval", str(folder), "--episodes", "1") == 0
+    assert f"using {previous} instead" in capsys.readouterr().out
+    assert train(monkeypatch, tmp_path, "pg", "--env", PROBE, "--resume", steps=192) == 0
+    said = capsys.readouterr().out
+    assert f"Note: checkpoint {newest} " in said
+    assert f"using {previous} instead" in said
+    np.testing.assert_array_equal(read_metrics(folder)["iteration"], [1, 2, 3])
+
+
+def test_a_nan_from_an_environment_stops_the_run(monkeypatch, capsys, tmp_path) -> None:
+    (tmp_path / "faulty_module.py").write_text(FAULTY)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    words = ("pg", "--env", "faulty_module:Faulty-v0")
+    assert train(monkeypatch, tmp_path, *words) == 2
+    sentence = "environment 0 of faulty_module:Faulty-v0 returned a reward that is not finite at "
+    assert f"{sentence}step 76: " in sentence_of(capsys)
+    stopped = wng.load(tmp_path / "faulty_module-Faulty-v0" / "pg" / "seed0")
+    assert stopped.steps == 64
+    assert all(np.isfinite(x).all() for x in stopped._checkpoint()[0].values())
+
+    assert train(monkeypatch, tmp_path, *words, "--seeds", "1-2") == 2
+    printed = capsys.readouterr()
+    for seed in (1, 2):
+        assert f"seed {seed} failed: wng: {sentence}step 76" in printed.out
+    assert "2 of 2 seeds failed" in printed.err
+
+
+def test_seeds_stop_together_and_go_on_together(monkeypatch, capsys, tmp_path) -> None:
+    folders = [tmp_path / "wng-ProbeContextual-v0" / "pg" / f"seed{k}" for k in (0, 1)]
+
+    def interrupt_when_both_run() -> None:
+        while not all((f / "metrics.csv").exists() and len(read_metrics(f)) for f in folders):
+            time.sleep(0.1)
+        os.kill(os.getpid(), signal.SIGINT)  # this process alone, not its children
+
+    thread = threading.Thread(target=interrupt_when_both_run, daemon=True)
+    thread.start()
+    words = ("pg", "--env", PROBE, "--seeds", "0-1")
+    assert train(monkeypatch, tmp_path, *words, steps=10**9) == 130
+    thread.join()
+    assert "--seeds 0-1" in capsys.readouterr().out
+    steps = [wng.load(folder).steps for folder in folders]
+    assert min(steps) >= 64
+    for folder, done in zip(folders, steps, strict=True):
+        iterations = np.arange(1, done // 64 + 1)
+        np.testing.assert_array_equal(read_metrics(folder)["iteration"], iterations)
+    more = max(steps) + 64
+    assert train(monkeypatch, tmp_path, *words, "--resume", steps=more) == 0
+    assert "over 2 seeds" in capsys.readouterr().out
+    assert [wng.load(folder).steps for folder in folders] == [more, more]

@@ -8,7 +8,7 @@ import pytest
 
 import wng
 from wng.estimator.metric import LowRank
-from wng.estimator.transform import ScaleByWassersteinState
+from wng.estimator.transform import ScaleByWassersteinState, precondition
 
 PARAMS = {"mean": jnp.array([0.5, -1.0]), "log_std": jnp.array([0.1, -0.4])}
 GRADS = {"mean": jnp.array([1.0, 2.0]), "log_std": jnp.array([-1.0, 0.5])}
@@ -69,6 +69,31 @@ def test_fixed_basis_needs_no_key_and_gives_the_closed_form() -> None:
 
 def quadratic(params: Any) -> jax.Array:
     return jnp.mean(jnp.sum((behavior_fn(params) - jnp.array([3.0, -4.0])) ** 2, axis=1))
+
+
+# A metric diag(4, 1, 0) with its eigenvectors, and a gradient.
+PLANTED = LowRank(jnp.eye(2, 3), jnp.array([4.0, 1.0]), None)
+FLAT = jnp.array([1.0, 2.0, 3.0])
+
+
+def test_precondition_by_hand() -> None:
+    control = wng.Damping(0.5)
+    result = precondition(control, control.init(), PLANTED, FLAT, value=jnp.array(1.0))
+    np.testing.assert_allclose(result.direction, [1 / 4.5, 2 / 1.5, 3 / 0.5], rtol=1e-6)
+    assert (result.epsilon, bool(result.finite), bool(result.fallback)) == (0.5, True, False)
+    relative = wng.Damping(0.5, relative=True)
+    result = precondition(relative, relative.init(), PLANTED, FLAT)
+    np.testing.assert_allclose(result.direction, [1 / 6, 2 / 3, 3 / 2], rtol=1e-6)
+    assert result.epsilon == 2.0
+
+
+def test_precondition_without_a_measured_loss_leaves_epsilon_alone() -> None:
+    control = wng.Damping(0.5, every=1)
+    result = precondition(control, control.init(), PLANTED, FLAT, value=jnp.array(1.0))
+    assert result.damping.value == 0.5
+    bad = precondition(control, control.init(), PLANTED, FLAT, value=jnp.array(jnp.nan))
+    assert bad.damping.value == pytest.approx(0.5 / 0.85)
+    np.testing.assert_array_equal(bad.direction, 0)
 
 
 def test_chains_with_clipping_adam_and_schedules_inside_jit_scan_and_vmap() -> None:

@@ -86,12 +86,13 @@ def dual_ascent(
     gamma: float = 1.0,
     steps: int = 25,
     step_size: float = 5e-2,
+    weights: Float[Array, " N"] | None = None,
 ) -> Potentials:
     """The test functions after `steps` of gradient ascent on the dual objective."""
     at_x, at_y, cost = features(X), features(Y), squared_distances(X, Y)
 
     def value(p: Potentials) -> Array:
-        return _objective(at_x @ p.f, at_y @ p.g, cost, gamma, None)
+        return _objective(at_x @ p.f, at_y @ p.g, cost, gamma, weights)
 
     def climb(p: Potentials, _: None) -> tuple[Potentials, None]:
         gradient = jax.grad(value)(p)

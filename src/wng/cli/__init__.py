@@ -4,6 +4,8 @@ import contextlib
 import dataclasses
 import importlib
 import io
+import os
+import re
 import sys
 from typing import Any
 
@@ -20,6 +22,17 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "methods": ("wng.cli.look", "Methods"),
     "reproduce toys": ("wng.cli.reproduce", "Toys"),
     "reproduce transport": ("wng.cli.reproduce", "Transport"),
+}
+
+# What tyro says, and what we say.
+PLAIN_WORDS = {
+    r"^Error parsing (config|settings): ": "",
+    r"^Error parsing (\S+): ": r"\1: ",
+    r": could not convert string to float: ": " takes a number, got ",
+    r": invalid literal for int\(\).*?: ": " takes a whole number, got ",
+    r"^Unrecognized options: ": "there is no place for ",
+    r"^Missing value for argument '(.+?)'.*": r"\1 needs a value",
+    r"^Missing from [^:]+: (\S+) (.+?)\.? \(required\).*": r"\1 is missing (\2)",
 }
 
 
@@ -64,6 +77,8 @@ def parse(name: str, flags: list[str]) -> Any:
     cls = command_class(name)
     default = cls.before(flags) if hasattr(cls, "before") else None
     output = io.StringIO()
+    columns = os.environ.get("COLUMNS")
+    os.environ["COLUMNS"] = "90"  # on a wider terminal tyro sets groups side by side
     try:
         with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
             return tyro.cli(
@@ -75,9 +90,22 @@ def parse(name: str, flags: list[str]) -> Any:
             )
     except SystemExit as end:
         if not end.code:  # --help
-            sys.stdout.write(output.getvalue())
+            sys.stdout.write(with_headings(output.getvalue(), getattr(cls, "headings", {})))
             raise
         raise ValueError(complaint(name, cls, flags, output.getvalue())) from None
+    finally:
+        if columns is None:
+            del os.environ["COLUMNS"]
+        else:
+            os.environ["COLUMNS"] = columns
+
+
+def with_headings(text: str, headings: dict[str, str]) -> str:
+    """Help with a heading above the first flag of each group, and without empty defaults."""
+    for first, heading in headings.items():
+        above = rf"\n  {heading}\n\1\2"
+        text = re.sub(rf"^([ │|]{1, 4})(--{first}\b)", above, text, count=1, flags=re.M)
+    return re.sub(r"\s*\(default: ''\)", "", text)
 
 
 def complaint(name: str, cls: Any, flags: list[str], output: str) -> str:
@@ -90,9 +118,19 @@ def complaint(name: str, cls: Any, flags: list[str], output: str) -> str:
                 f"'wng {name}' has no flag '{word}': did you mean '{nearest(word, known)}'? "
                 f"`wng {name} --help` lists them."
             )
-    body = [line.strip(" │|") for line in output.splitlines() if line.startswith(("│", "|"))]
-    said = next((line for line in body if line.strip("─- ")), "the flags make no sense")
-    return f"{said.rstrip('.')}; see `wng {name} --help`."
+    # tyro draws a box, of other characters where there is no terminal: a title, a rule, what is
+    # the matter, a rule, and help that is not wanted here.
+    lines = [line.strip(" \t│|") for line in output.splitlines()]
+    rules = [i for i, line in enumerate(lines) if line and not line.strip("─-╭╮╰╯├┤+ ")]
+    title, *rest = [*rules, len(lines)] if rules else [-1, len(lines)]
+    said = " ".join(" ".join(lines[title + 1 : rest[0]]).split())
+    choice = re.match(r"invalid choice '(.*?)' for argument '(.*?)'.*\((.*)\)", said)
+    if choice is not None:
+        close = nearest(choice[1], re.findall(r"'(.+?)'", choice[3]))
+        return f"{choice[2]} '{choice[1]}' is unknown: did you mean '{close}'?"
+    for pattern, plain in PLAIN_WORDS.items():
+        said = re.sub(pattern, plain, said)
+    return f"{said.rstrip('.') or 'these flags cannot be understood'}; see `wng {name} --help`."
 
 
 def field_names(cls: Any) -> list[str]:
@@ -110,6 +148,8 @@ def field_names(cls: Any) -> list[str]:
 
 def main() -> None:
     """Entry point: exit code 2 and one sentence for a user's mistake."""
+    if os.getcwd() not in sys.path:  # for --env module:id and --embedding module:function
+        sys.path.append(os.getcwd())
     try:
         words = sys.argv[1:]
         found = find_command(words)

@@ -10,3 +10,8 @@ console = Console()
 def command_line() -> str:
     """The command as typed, for reports."""
     return " ".join(["wng", *sys.argv[1:]])
+
+
+def note(text: str) -> None:
+    """Print `text` as it is: no markup, and no line broken where a command is to be copied."""
+    console.print(text, markup=False, highlight=False, soft_wrap=True)

@@ -1,19 +1,23 @@
 """`wng eval`, `video`, `plot`, `methods`: looking at what there is."""
 
+import warnings
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 import tyro
 from rich.table import Table
 
-from wng.cli.console import console
+from wng.cli.console import console, note
 from wng.experiments.output import figure, save
 from wng.policy_gradient.config import Config
 from wng.policy_gradient.methods import METHODS, Settings, find_method, preset
 from wng.runs.directory import RunDirectory
 from wng.runs.metrics import read_metrics
+
+if TYPE_CHECKING:
+    from wng.policy_gradient.agent import Agent
 
 Run = Annotated[Path, tyro.conf.Positional]
 BINS = 100  # points of a curve
@@ -34,10 +38,8 @@ class Eval:
 
     def run(self) -> None:
         """Print the return's mean and spread."""
-        from wng.policy_gradient.agent import load
-
         with console.status(f"{self.episodes} episodes"):
-            agent = load(self.run_path)
+            agent = load_agent(self.run_path)
             returns = agent.evaluate(self.episodes, deterministic=not self.sampled, seed=self.seed)
             agent.close()
         how = "sampled actions" if self.sampled else "most likely action"
@@ -47,6 +49,7 @@ class Eval:
             f"({self.episodes} episodes, {how}; lowest {returns.min():.1f}, "
             f"highest {returns.max():.1f})",
             highlight=False,
+            soft_wrap=True,
         )
 
 
@@ -67,13 +70,12 @@ class Video:
 
     def run(self) -> None:
         """Write the film."""
-        from wng.policy_gradient.agent import load
         from wng.policy_gradient.video import film
 
         folder = self.run_path if self.run_path.is_dir() else self.run_path.parent
         path = self.to or folder / "video.mp4"
         with console.status(f"Filming {self.episodes} episode(s)"):
-            agent = load(self.run_path)
+            agent = load_agent(self.run_path)
             returns = film(
                 agent,
                 path,
@@ -83,7 +85,7 @@ class Video:
             )
             agent.close()
         total = ", ".join(f"{r:.1f}" for r in returns)
-        console.print(f"{path}  (return {total})", highlight=False)
+        note(f"{path}  (return {total})")
 
 
 @dataclass(frozen=True)
@@ -97,15 +99,18 @@ class Plot:
 
     def run(self) -> None:
         """Draw, and say where."""
+        if not self.runs:
+            raise ValueError("which runs? For example: wng plot runs/Hopper-v5/*/seed*.")
         found = [folder for path in self.runs for folder in find_runs(path)]
-        console.print(f"{draw_curves(found, self.to)}  ({len(found)} runs)", highlight=False)
+        found = list(dict.fromkeys(found))  # given twice, by a pattern and by name
+        note(f"{draw_curves(found, self.to)}  ({len(found)} run{'s' * (len(found) > 1)})")
 
 
 @dataclass(frozen=True)
 class Methods:
     """List the methods on their axes; with a name, all settings of that method."""
 
-    method: Annotated[str, tyro.conf.Positional] = ""
+    method: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="METHOD")] = ""
     """Show every setting of this one."""
     settings: Settings = "tuned"
     """tuned, paper or released."""
@@ -136,6 +141,18 @@ class Methods:
         )
 
 
+def load_agent(path: Path) -> "Agent":
+    """`wng.load`, with what was amiss on the console."""
+    from wng.policy_gradient.agent import load
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        agent = load(path)
+    for warning in caught:
+        note(f"Note: {warning.message}")
+    return agent
+
+
 def find_runs(path: Path) -> list[Path]:
     """`path` if it is a run, else the runs below it."""
     if (path / "config.json").exists():
@@ -151,7 +168,7 @@ def draw_curves(folders: list[Path], to: Path) -> Path:
     groups: dict[str, dict[str, list[tuple[np.ndarray, np.ndarray]]]] = {}
     for folder in folders:
         run = RunDirectory.open(folder)
-        rows = read_metrics(folder)
+        rows = read_metrics(folder) if (folder / "metrics.csv").exists() else {}
         if len(rows.get("steps", [])) == 0:
             raise ValueError(f"{folder} has no metrics yet: train it for an iteration first.")
         name = run.record["method"]

@@ -87,7 +87,8 @@ def precondition(
         finite &= jnp.isfinite(value)
     natural = jnp.where(finite, natural, 0)
 
-    ratio = jnp.where(finite, 1.0, jnp.nan)
+    # Nothing measured: a ratio in the range where ε stays.
+    ratio = jnp.where(finite, (control.low + control.high) / 2, jnp.nan)
     if value is not None and loss_after is not None:
         due = control.due(state) & finite
         after = jax.lax.cond(due, lambda: loss_after(natural), lambda: value)

@@ -83,6 +83,8 @@ class Config:
     """Width of these features, as a multiple of the root-mean-square distance of behaviours."""
     dual_gamma: float = 1.0
     """Entropic smoothing of the distance."""
+    dual_samples: int = 64
+    """Behaviours of the old and of the new policy that are compared."""
     dual_steps: int = 25
     """Ascent steps on the test functions at each minibatch."""
 

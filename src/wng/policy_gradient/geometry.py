@@ -81,7 +81,12 @@ class Behaviors:
         if embedding.uses_value and not self.reparam:
             raise ValueError(
                 f"the embedding '{config.embedding}' needs the reparameterised Jacobian, which "
-                "discrete actions do not have: use --embedding actions."
+                "discrete actions do not have: use --embedding state-action."
+            )
+        if config.proximity == "wasserstein" and embedding.resamples and not self.reparam:
+            raise ValueError(
+                f"proximity=wasserstein cannot differentiate the embedding '{config.embedding}' "
+                "with discrete actions: use --embedding state-action."
             )
 
     def with_parameters(self, networks: Networks, theta: Any) -> Networks:

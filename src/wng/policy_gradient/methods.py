@@ -67,8 +67,28 @@ FAITHFUL: dict[str, dict[str, Any]] = {
     "wtrpo": {"damping": 0.1, "relative_damping": True, "adapt_damping": 0, "rescale": False},
 }
 
-# What measurement here found best: `results/policy_gradient/tuning.md`.
-TUNED: dict[str, dict[str, Any]] = {name: {} for name in METHODS}
+# What measurement here found best (`benchmarks/tune.py`, results/policy_gradient/tuning.csv).
+# Natural gradients: few, large minibatches, plain steps whose length is steered by KL.
+NATURAL: dict[str, Any] = {
+    "optimizer": "sgd",
+    "learning_rate": 0.01,
+    "minibatch": 1024,
+    "epochs": 5,
+    "steer": True,
+    "kl_target": 0.02,
+}
+KERNEL = NATURAL | {"num_basis": 100, "refresh_every": 2, "kl_target": 0.03}
+TUNED: dict[str, dict[str, Any]] = {
+    "pg": {"learning_rate": 3e-4},
+    "ppo": {"learning_rate": 1e-3},
+    "ppokl": {"learning_rate": 3e-4, "kl_target": 0.02},
+    "npg": NATURAL | {"damping": 0.1},
+    "trpo": {"radius": 0.02, "damping": 0.1},
+    "bgpg": {"learning_rate": 3e-4},
+    "wnpg": KERNEL,
+    "bgwnpg": KERNEL | {"penalty": 0.1},
+    "wtrpo": {"kl_target": 0.02},
+}
 
 
 def find_method(name: str) -> Method:

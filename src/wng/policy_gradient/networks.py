@@ -165,7 +165,7 @@ def init_networks(
     return Networks(
         Policy(
             MLP(policy_key, (observation_size, *hidden, action_size), last_scale=0.01),
-            None if discrete else jnp.full(action_size, log_std),
+            None if discrete else jnp.full(action_size, log_std, jnp.float32),
         ),
         MLP(value_key, (observation_size, *hidden, 1), last_scale=1.0),
     )

@@ -93,9 +93,15 @@ def improve_potentials(
     key: PRNGKeyArray,
 ) -> Potentials:
     """The test functions after `dual_steps` of ascent at the present policy."""
-    X = jax.lax.stop_gradient(behaviors.embed(networks, old.windows, key))
+    X = behaviors.embed(networks, old.windows, key)
     return dual_ascent(
-        old.potentials, old.features, X, old.samples, config.dual_gamma, config.dual_steps
+        old.potentials,
+        old.features,
+        X,
+        old.samples,
+        config.dual_gamma,
+        config.dual_steps,
+        weights=behaviors.weights(networks, old.windows, X),
     )
 
 

@@ -3,6 +3,7 @@
 import dataclasses
 import time
 from collections import deque
+from functools import lru_cache
 from typing import Any
 
 import jax
@@ -15,6 +16,11 @@ from wng.policy_gradient.update import Learner, Rollout, TrainState
 from wng.runs.trees import restore_tree, save_tree
 
 RECENT = 100  # episodes in the running mean of the return
+FRUITLESS = 3  # iterations in a row without a policy step before training stops
+LARGEST = float(np.finfo(np.float32).max)
+
+# Agents that differ in the seed or the environment alone share what is compiled.
+shared_learner = lru_cache(maxsize=8)(Learner)
 
 
 class NonFiniteError(ValueError):
@@ -29,24 +35,33 @@ class Trainer:
     """
 
     def __init__(self, env: str, config: Config, seed: int, embedding: Any = None):
-        self.config, self.seed = config, seed
+        if not isinstance(seed, int | np.integer) or not 0 <= seed < 2**32:  # what JAX keys hold
+            raise ValueError(f"seed must be a whole number from 0 to {2**32 - 1}, got {seed!r}.")
+        self.config, self.seed = config, int(seed)
         chosen: Embedding = (
             find_embedding(config.embedding) if embedding is None else as_embedding(embedding)
         )
-        spec = envs.check_env(env)
-        self.learner = Learner(
-            config,
+        spec = envs.check_env(env, config.backend)
+        self.learner = shared_learner(
+            # Where environments run is nothing to the learner; a list cannot be looked up.
+            dataclasses.replace(config, backend="auto", hidden=tuple(config.hidden)),
             chosen,
             observation_size=spec.observation_size,
             action_size=spec.action_size,
             discrete=spec.discrete,
         )
         self.env = envs.make(env, config.num_envs, seed, config.backend)
-        self.state = self.initial_state()
-        self.observations = self.env.reset()
-        self.iteration = 0
-        self.episodes = 0
+        try:
+            self.state = self.initial_state()
+            self.observations = self.env.reset()
+        except BaseException:
+            self.env.close()
+            raise
+        self.iteration = self.episodes = self.fruitless = 0
         self.recent: deque[float] = deque(maxlen=RECENT)
+        # A checkpoint is of the last whole iteration, also after one that was broken off.
+        self._boundary = self.env.state()
+        self._torn = False
 
     def initial_state(self) -> TrainState:
         """The state before any learning; it depends on the seed alone."""
@@ -59,6 +74,9 @@ class Trainer:
 
     def iterate(self) -> dict[str, float]:
         """One iteration: a rollout, an update. Returns its row of metrics."""
+        if self._torn:
+            self._restore_env(self._boundary)
+        self._torn = True
         start = time.perf_counter()
         rollout, returns, lengths, env_seconds = self._collect()
         collected = time.perf_counter()
@@ -70,10 +88,19 @@ class Trainer:
                 f"the policy of iteration {self.iteration + 1} is not finite: lower the learning "
                 "rate or raise the damping, and resume from the last checkpoint."
             )
-        self.state = state
-        self.iteration += 1
-        self.episodes += len(returns)
-        self.recent.extend(returns)
+        fruitless = self._count_fruitless(state)
+        boundary, iteration = self.env.state(), self.iteration + 1
+        episodes, recent = self.episodes + len(returns), deque([*self.recent, *returns], RECENT)
+        # One statement without a call: an interrupt cannot come between its parts.
+        (
+            self.state,
+            self._boundary,
+            self.iteration,
+            self.episodes,
+            self.recent,
+            self.fruitless,
+            self._torn,
+        ) = (state, boundary, iteration, episodes, recent, fruitless, False)
         return {
             "iteration": self.iteration,
             "steps": self.steps,
@@ -104,12 +131,16 @@ class Trainer:
         lengths: list[int] = []
         env_seconds = 0.0
         networks, moments = self.state.networks, self.state.observation_moments
+        first = np.isfinite(self.observations).all(axis=1)
+        if not first.all():
+            self._refuse(int(np.argmin(first)), "an observation", self.steps)
         for t in range(steps):
             observations[t] = self.observations
             actions[t] = self.learner.act(networks, moments, self.observations, noise[t])
             before = time.perf_counter()
             result = self.env.step(actions[t])
             env_seconds += time.perf_counter() - before
+            self._check_finite(t, result)
             rewards[t], terminated[t], truncated[t] = (
                 result.rewards,
                 result.terminated,
@@ -121,7 +152,6 @@ class Trainer:
             if ended.any():
                 returns += result.episode_returns[ended].tolist()
                 lengths += result.episode_lengths[ended].tolist()
-        self._check_finite(rewards, successors)
         return (
             Rollout(observations, actions, rewards, terminated, truncated, successors),
             returns,
@@ -129,16 +159,37 @@ class Trainer:
             env_seconds,
         )
 
-    def _check_finite(self, rewards: np.ndarray, successors: np.ndarray) -> None:
-        bad = ~np.isfinite(rewards) | ~np.isfinite(successors).all(axis=2)
+    def _check_finite(self, t: int, result: envs.Transition) -> None:
+        """Stop before the policy acts on, or learns from, what is not a number in float32."""
+        bad_reward = ~(np.abs(result.rewards) <= LARGEST)
+        seen = result.observations, result.final_observations
+        bad = bad_reward | ~np.isfinite(seen).all(axis=(0, 2))
         if bad.any():
-            t, index = np.argwhere(bad)[0]
-            what = "reward" if not np.isfinite(rewards[t, index]) else "observation"
+            index = int(np.argmax(bad))
+            what = "a reward" if bad_reward[index] else "an observation"
+            self._refuse(index, what, self.steps + t * self.config.num_envs + index)
+
+    def _refuse(self, index: int, what: str, step: int) -> None:
+        raise NonFiniteError(
+            f"environment {index} of {self.env.spec.id} returned {what} that is not finite at step "
+            f"{step}: training stopped before learning from it; mend the environment and resume "
+            "from the last checkpoint."
+        )
+
+    def _count_fruitless(self, state: TrainState) -> int:
+        """Iterations in a row in which as many steps were dropped as the policy takes."""
+        config = self.config
+        steps = config.epochs * config.rollout // config.minibatch
+        policy_steps = steps if config.step == "optimizer" else 1
+        dropped = int(state.skipped) - int(self.state.skipped)
+        fruitless = self.fruitless + 1 if dropped >= policy_steps else 0
+        if fruitless == FRUITLESS:
             raise NonFiniteError(
-                f"environment {index} of {self.env.spec.id} returned a {what} that is not finite "
-                f"at step {self.steps + t * self.config.num_envs + index}: training stopped before "
-                "learning from it; mend the environment and resume from the last checkpoint."
+                f"every step of {FRUITLESS} iterations on {self.env.spec.id}, up to step "
+                f"{self.steps + config.rollout}, was dropped because its gradient or direction is "
+                "not finite: lower the learning rate or raise the damping."
             )
+        return fruitless
 
     def _key(self, purpose: str, iteration: int | None = None) -> jax.Array:
         numbers = ("networks", "actions", "update")
@@ -146,11 +197,15 @@ class Trainer:
         return jax.random.fold_in(key, self.iteration if iteration is None else iteration)
 
     def checkpoint(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """All that is needed to go on from here: arrays, and counters as JSON."""
+        """All that is needed to go on from the last whole iteration: arrays, and counters as JSON.
+
+        Needs no simulation, so that it can be taken after an error or a second Ctrl-C.
+        """
         arrays = {f"learner/{name}": x for name, x in save_tree(self.state).items()}
-        arrays |= {f"env/{name}": x for name, x in self.env.state()._asdict().items()}
+        arrays |= {f"env/{name}": x for name, x in self._boundary._asdict().items()}
         arrays["recent"] = np.array(self.recent, np.float64)
-        info = {"iteration": self.iteration, "episodes": self.episodes, "seed": self.seed}
+        counters = ("iteration", "episodes", "fruitless", "seed")
+        info = {name: getattr(self, name) for name in counters}
         return arrays, info | {"config": dataclasses.asdict(self.config), "env": self.env.spec.id}
 
     def restore(self, arrays: dict[str, np.ndarray], info: dict[str, Any]) -> str | None:
@@ -162,18 +217,21 @@ class Trainer:
 
         self.state = restore_tree(self.state, part("learner"))
         self.iteration, self.episodes = int(info["iteration"]), int(info["episodes"])
+        self.fruitless = int(info["fruitless"])
         self.recent = deque(arrays["recent"].tolist(), maxlen=RECENT)
-        return self._restore_env(part("env"))
+        return self._restore_env(envs.EnvState(**part("env")))
 
-    def _restore_env(self, arrays: dict[str, np.ndarray]) -> str | None:
-        saved = envs.EnvState(**arrays)
+    def _restore_env(self, saved: envs.EnvState) -> str | None:
+        why = f"{self.env.spec.id} on {self.env.spec.backend} cannot be replayed"
+        fresh = not self.env.spec.replayable
         try:
             self.observations = self.env.restore(saved)
-            if self.env.spec.replayable:
-                return None
-            why = f"{self.env.spec.id} on {self.env.spec.backend} cannot be replayed"
         except ValueError as error:
-            self.observations, why = self.env.reset(), str(error).rstrip(".")
+            self.observations, fresh = self.env.reset(), True
+            why = str(error).partition("; call reset()")[0].rstrip(".")
+        self._boundary, self._torn = self.env.state(), False
+        if not fresh:
+            return None
         self.state = self.state._replace(discounted=self.state.discounted * 0)
         return f"{why}: unfinished episodes start afresh, so this is not the uninterrupted run."
 

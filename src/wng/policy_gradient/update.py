@@ -123,8 +123,9 @@ class Learner:
         self.act = jax.jit(self._act, static_argnames="deterministic")
         self.noise = jax.jit(self._noise)
         self.update = jax.jit(self._update)
+        self.init = jax.jit(self._init)
 
-    def init(self, key: PRNGKeyArray) -> TrainState:
+    def _init(self, key: PRNGKeyArray) -> TrainState:
         """The state before the first step."""
         networks = init_networks(
             key,
@@ -186,6 +187,9 @@ class Learner:
         radius, damping, skipped = state.radius, state.damping, state.skipped
         epsilon = fallbacks = jnp.zeros(())
         if config.step == "trust_region":
+            if old is not None:
+                potentials = improve_potentials(config, networks, old, self.behaviors, key_old)
+                old = old._replace(potentials=potentials)
             whole = batch._replace(advantages=standardized(batch.advantages))
             loss = self._policy_loss(whole, state.penalty, old, key_step)
             metric = self._metric(networks, whole, self._pick(windows, key_step), key_step)
@@ -319,7 +323,7 @@ class Learner:
         if config.proximity != "wasserstein":
             return None
         key_pick, key_embed, key_features = jax.random.split(key, 3)
-        number = min(config.minibatch, self.num_windows)
+        number = min(config.dual_samples, self.num_windows)
         # A set of windows for each minibatch would be closer to the letter; one set an iteration
         # keeps the test functions, which carry over, on the same ground.
         picked = windows.take(jax.random.permutation(key_pick, self.num_windows)[:number])

@@ -1,6 +1,7 @@
 """A film of an agent."""
 
 import os
+import warnings
 from pathlib import Path
 
 import gymnasium
@@ -25,10 +26,18 @@ def film(
     import imageio.v3 as imageio
 
     path = Path(path)
-    if path.suffix not in FORMATS:
+    if path.suffix.lower() not in FORMATS:
         raise ValueError(f"a film is .mp4 or .gif, got '{path.name}'.")
-    if "DISPLAY" not in os.environ:  # no screen: MuJoCo renders off-screen
+    if episodes < 1:
+        raise ValueError(f"episodes must be at least 1, got {episodes}.")
+    if "DISPLAY" not in os.environ:  # no screen: render off-screen, MuJoCo and pygame alike
         os.environ.setdefault("MUJOCO_GL", "egl")
+        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
+    env, _ = find(agent.env)
+    modes = env.metadata.get("render_modes") or ()
+    env.close()
+    if "rgb_array" not in modes:
+        raise ValueError(f"{agent.env} cannot be filmed: it has no render mode 'rgb_array'.")
     env, _ = find(agent.env, render_mode="rgb_array")
     try:
         frames, returns = _play(env, agent, episodes, seed, deterministic, most_frames)
@@ -36,9 +45,13 @@ def film(
     finally:
         env.close()
     path.parent.mkdir(parents=True, exist_ok=True)
-    if path.suffix == ".mp4":
+    if path.suffix.lower() == ".mp4":
         even = [f[: f.shape[0] // 2 * 2, : f.shape[1] // 2 * 2] for f in frames]
-        imageio.imwrite(path, np.stack(even), plugin="FFMPEG", fps=fps, codec="libx264")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # JAX dislikes forks; this one execs
+            imageio.imwrite(
+                path, np.stack(even), plugin="FFMPEG", fps=fps, codec="libx264", macro_block_size=2
+            )
     else:
         every = max(1, fps // 25)  # a gif cannot be faster
         small = np.stack([f[::2, ::2] for f in frames[::every]])
@@ -52,13 +65,15 @@ def _play(
     frames: list[np.ndarray] = []
     returns: list[float] = []
     for episode in range(episodes):
+        if len(frames) >= most:
+            break
         observation, _ = env.reset(seed=seed + episode)
         total, over = 0.0, False
         while not over and len(frames) < most:
             frame = env.render()
             assert isinstance(frame, np.ndarray)
             frames.append(frame)
-            action = agent.predict(observation, deterministic=deterministic)
+            action = agent.predict(np.ravel(observation), deterministic=deterministic)
             observation, reward, terminated, truncated, _ = env.step(action)
             total, over = total + float(reward), terminated or truncated
         returns.append(total)

@@ -1,0 +1,372 @@
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.flatten_util import ravel_pytree
+
+from wng.behavior import Embedding, find_embedding
+from wng.estimator import jacobian_score, kernel_basis
+from wng.estimator.basis import KernelBasis
+from wng.estimator.jacobian import behaviors_and_pullback
+from wng.estimator.metric import LowRank, WassersteinMetric
+from wng.policy_gradient.config import Config
+from wng.policy_gradient.geometry import (
+    Behaviors,
+    HeldFixed,
+    OutputMetric,
+    Windows,
+    cut_windows,
+    kernel_metric,
+)
+from wng.policy_gradient.networks import MLP, Networks, Policy, init_networks
+
+
+def linear_policy(weight: list, log_std: list | None) -> Networks:
+    """μ = Ws (or logits), no hidden layer: closed forms are short."""
+    W = jnp.array(weight, float)
+    net = MLP(jax.random.key(0), W.shape, 1.0)
+    net = eqx.tree_at(lambda n: n.weights, net, (W,))
+    std = None if log_std is None else jnp.array(log_std, float)
+    return Networks(Policy(net, std), MLP(jax.random.key(1), (W.shape[0], 1), 1.0))
+
+
+def single_steps(observations: jax.Array, actions: jax.Array, log_probs: jax.Array) -> Windows:
+    """Windows of one step each."""
+    ones = jnp.ones((len(observations), 1))
+    return Windows(observations[:, None], actions[:, None], log_probs[:, None], 0 * ones, ones)
+
+
+# Windows
+
+
+def test_windows_are_in_order_and_masked_after_an_episodes_end() -> None:
+    steps, envs = 5, 2  # horizon 2: the fifth step is left over
+    number = jnp.arange(steps * envs).reshape(steps, envs)  # step t of environment e is 2t + e
+    done = jnp.zeros((steps, envs), bool).at[2, 0].set(True).at[1, 1].set(True)
+    windows = cut_windows(
+        2, number[..., None] * 1.0, number[..., None] * 10.0, -number * 1.0, number * 100.0, done
+    )
+    expected = [[0, 2], [4, 6], [1, 3], [5, 7]]
+    np.testing.assert_array_equal(windows.observations[..., 0], expected)
+    np.testing.assert_array_equal(windows.actions[..., 0], 10 * np.array(expected))
+    np.testing.assert_array_equal(windows.log_probs, -np.array(expected))
+    np.testing.assert_array_equal(windows.rewards, 100 * np.array(expected))
+    # Ends at step 4: the 6 after it is another episode. Ends at step 3: that is the window's last.
+    np.testing.assert_array_equal(windows.mask, [[1, 1], [1, 0], [1, 1], [1, 1]])
+    np.testing.assert_array_equal(windows.take(jnp.array([1])).rewards, [[400, 600]])
+
+
+def test_a_mask_stays_zero_over_later_episodes() -> None:
+    done = jnp.array([0, 1, 0, 1, 0, 0], bool)[:, None]
+    zeros = jnp.zeros((6, 1))
+    windows = cut_windows(6, zeros[..., None], zeros[..., None], zeros, zeros, done)
+    np.testing.assert_array_equal(windows.mask, [[1, 1, 0, 0, 0, 0]])
+
+
+# Metrics in the policy's outputs
+
+NETWORKS = {
+    discrete: init_networks(jax.random.key(3), 2, 3, discrete=discrete, hidden=(4,), log_std=-0.3)
+    for discrete in (False, True)
+}
+# The usual 0.01 of the last layer would make the mean, and so half of the metric, trivial.
+NETWORKS = {
+    discrete: eqx.tree_at(
+        lambda n: n.policy.net.weights, n, replace_fn=lambda w: (w[0], 100 * w[1])
+    )
+    for discrete, n in NETWORKS.items()
+}
+STATES = jax.random.normal(jax.random.key(4), (10, 2))
+
+
+def dense_output_metric(networks: Networks, kind: str) -> np.ndarray:
+    """E_s[(∂o/∂θ)ᵀ H (∂o/∂θ)] with H by hand and ∂o/∂θ by `jax.jacobian`."""
+    theta, unravel = ravel_pytree(networks.policy)
+    jac = jax.jit(jax.jacobian(lambda t: jax.tree.leaves(unravel(t)(STATES))))(theta)
+    jac = [np.asarray(j) for j in jac]
+    if kind == "categorical":
+        p = np.asarray(jax.nn.softmax(networks.policy(STATES).logits))
+        H = np.stack([np.diag(row) - np.outer(row, row) for row in p])
+        return np.einsum("nap,nab,nbq->pq", jac[0], H, jac[0]) / len(STATES)
+    std = np.exp(np.asarray(networks.policy.log_std))
+    of_mean, of_log = (std**-2, 0 * std + 2) if kind == "fisher" else (0 * std + 1, std**2)
+    mean = np.einsum("nap,a,naq->pq", jac[0], of_mean, jac[0])
+    return (mean + np.einsum("nap,a,naq->pq", jac[1], of_log, jac[1])) / len(STATES)
+
+
+@pytest.mark.parametrize("kind", ["fisher", "wasserstein", "categorical"])
+def test_output_metric_solves_like_the_dense_matrix(kind: str) -> None:
+    networks = NETWORKS[kind == "categorical"]
+    G = dense_output_metric(networks, kind)
+    g = np.random.default_rng(0).normal(size=len(G))
+
+    @jax.jit
+    def run(networks: Networks, g: jax.Array) -> tuple[jax.Array, jax.Array]:
+        metric = OutputMetric(networks, STATES, kind != "wasserstein", iterations=100)
+        return metric.solve(g, 0.05), jax.vmap(metric.products())(jnp.eye(g.size))
+
+    solution, columns = run(networks, jnp.asarray(g))
+    np.testing.assert_allclose(columns, G, rtol=1e-3, atol=1e-5 * np.abs(G).max())
+    expected = np.linalg.solve(G + 0.05 * np.eye(len(G)), g)
+    np.testing.assert_allclose(solution, expected, rtol=1e-3, atol=1e-3 * np.abs(expected).max())
+
+
+# The kernel metric
+
+
+def matrix(spectrum: LowRank) -> jax.Array:
+    return (spectrum.directions.T * spectrum.eigenvalues) @ spectrum.directions
+
+
+def exact_matrix(networks: Networks, states: np.ndarray) -> np.ndarray:
+    """E_s W₂² of a linear policy with one action; order of `ravel_pytree`: W, bias, log_std."""
+    extended = np.concatenate([states, np.ones((len(states), 1))], axis=1)
+    G = np.zeros((extended.shape[1] + 1,) * 2)
+    G[:-1, :-1] = extended.T @ extended / len(states)
+    G[-1, -1] = np.exp(2 * float(networks.policy.log_std[0]))
+    return G
+
+
+def estimated(networks: Networks, states: jax.Array, num_basis: int, form: str) -> jax.Array:
+    """Ĝ with states held fixed, or joint with all coordinates free; the mean of four draws."""
+    config = Config(num_basis=num_basis)
+    behaviors = Behaviors(find_embedding("state-action"), config, False, 1)
+    number = len(states)
+    windows = single_steps(states, jnp.zeros((number, 1)), jnp.zeros(number))
+
+    def joint(networks: Networks, key: jax.Array) -> LowRank:
+        key_behavior, key_basis = jax.random.split(key)
+
+        def embed(policy: Policy) -> jax.Array:
+            return behaviors.embed(Networks(policy, networks.value), windows, key_behavior)
+
+        X, pullback = behaviors_and_pullback(embed, networks.policy)
+        basis = kernel_basis(key_basis, X, num_basis)
+        basis = KernelBasis(basis.centers, basis.indices, config.bandwidth * basis.bandwidth)
+        return WassersteinMetric(basis, X, pullback(basis)).spectrum
+
+    @jax.jit
+    def mean(networks: Networks) -> jax.Array:
+        def one(key: jax.Array) -> jax.Array:
+            if form == "joint":
+                return matrix(joint(networks, key))
+            return matrix(kernel_metric(behaviors, config, networks, windows, key))
+
+        return jax.lax.map(one, jax.random.split(jax.random.key(0), 4)).mean(axis=0)
+
+    return mean(networks)
+
+
+def test_kernel_metric_converges_to_the_exact_one_per_state() -> None:
+    """Quadratic forms along the axes and three random directions, within 5 %."""
+    networks = linear_policy([[0.5], [-0.3]], [0.2])
+    states = jax.random.normal(jax.random.key(1), (512, 2))
+    directions = np.concatenate([np.eye(4), np.random.default_rng(0).normal(size=(3, 4))])
+
+    def errors(number: int, num_basis: int) -> np.ndarray:
+        held = estimated(networks, states[:number], num_basis, "held")
+        exact = exact_matrix(networks, np.asarray(states[:number]))
+        ratio = np.einsum("ki,ij,kj->k", directions, held, directions) / np.einsum(
+            "ki,ij,kj->k", directions, exact, directions
+        )
+        return np.abs(ratio - 1)
+
+    few, many = errors(64, 8), errors(512, 100)
+    print("few:", few, "many:", many)
+    assert (many < 0.05).all()
+    assert (few > 0.2).any()
+    assert few.mean() > 4 * many.mean()
+
+
+def test_holding_states_fixed_keeps_sight_of_sigma_where_the_policy_is_steep() -> None:
+    """Jointly, a change of σ is made up for by shifting states by a fraction of it."""
+    networks = linear_policy([[4.0]], [np.log(0.5)])
+    states = jax.random.normal(jax.random.key(1), (512, 1))
+    held, joint = (estimated(networks, states, 100, form) for form in ("held", "joint"))
+    exact = exact_matrix(networks, np.asarray(states))
+    held_ratio, joint_ratio = np.diag(held) / np.diag(exact), np.diag(joint) / np.diag(exact)
+    print("held:", held_ratio, "joint:", joint_ratio)
+    np.testing.assert_allclose(held_ratio, 1, atol=0.15)
+    assert joint_ratio[-1] < 0.2
+
+
+def test_held_fixed_zeroes_the_gradient_along_what_is_held() -> None:
+    X = jax.random.normal(jax.random.key(0), (6, 3))
+    basis = kernel_basis(jax.random.key(1), X, 4)
+    held = HeldFixed(basis, jnp.array([False, True, True]))
+    np.testing.assert_array_equal(held.values(X), basis.values(X))
+    gradients = np.asarray(held.gradients(X))
+    np.testing.assert_array_equal(gradients[..., 0], 0)
+    np.testing.assert_array_equal(gradients[..., 1:], basis.gradients(X)[..., 1:])
+    assert held.size == 4
+
+
+@pytest.mark.parametrize(
+    ("embedding", "moved"),
+    [
+        ("state-action", [False, False, True]),
+        ("actions", [True] * 10),
+        ("actions-value", [True] * 11),
+        ("trajectory-actions", [True]),
+        ("final-state", [True, True]),  # θ moves states through the environment
+    ],
+)
+def test_which_coordinates_move(embedding: str, moved: list[bool]) -> None:
+    networks = linear_policy([[0.5], [-0.3]], [0.2])
+    behaviors = Behaviors(find_embedding(embedding), Config(), False, 1)
+    windows = single_steps(STATES, jnp.zeros((10, 1)), jnp.zeros(10))
+    sample = jax.jit(behaviors.sample)(networks, windows, jax.random.key(0))
+    np.testing.assert_array_equal(sample[2], moved)
+
+
+@pytest.mark.xfail(strict=True, reason="values count as moved where the policy alone is stepped")
+def test_a_value_that_the_step_cannot_move_is_held_fixed() -> None:
+    networks = linear_policy([[0.5], [-0.3]], [0.2])
+    config = Config(embedding="actions-value", step="trust_region")
+    behaviors = Behaviors(find_embedding("actions-value"), config, False, 1)
+    assert not behaviors.shared
+    windows = single_steps(STATES, jnp.zeros((10, 1)), jnp.zeros(10))
+    _, _, moved = jax.jit(behaviors.sample)(networks, windows, jax.random.key(0))
+    np.testing.assert_array_equal(moved, [True] * 10 + [False])
+
+
+def test_reparameterised_behaviours_are_the_policys_in_the_windows_states() -> None:
+    networks = linear_policy([[0.5], [-0.3]], [-0.7])
+    behaviors = Behaviors(find_embedding("state-action"), Config(), False, 1)
+    states = jnp.tile(jnp.array([[1.0, 2.0]]), (4000, 1))
+    windows = single_steps(states, jnp.full((4000, 1), 9.0), jnp.zeros(4000))
+    X = np.asarray(jax.jit(behaviors.embed)(networks, windows, jax.random.key(0)))
+    np.testing.assert_array_equal(X[:, :2], states)
+    error = np.exp(-0.7) / np.sqrt(4000)
+    assert abs(X[:, 2].mean() - (0.5 - 0.6)) < 4 * error
+    assert X[:, 2].std() == pytest.approx(np.exp(-0.7), rel=0.05)
+
+
+# The score form
+
+
+def discrete_case(
+    weight: list, old_weight: list, number: int, key: int = 0
+) -> tuple[Networks, Windows]:
+    """States, and actions that the old policy took in them."""
+    networks, old = linear_policy(weight, None), linear_policy(old_weight, None)
+    key_state, key_action = jax.random.split(jax.random.key(key))
+    states = jax.random.normal(key_state, (number, 2))
+    policy = old.policy(states)
+    actions = policy.sample(jax.random.gumbel(key_action, (number, 3)))
+    return networks, single_steps(states, actions, policy.log_prob(actions))
+
+
+WEIGHT = [[0.8, -0.5, 0.1], [0.3, 0.4, -0.9]]
+OLD_WEIGHT = [[-0.4, 0.6, 0.1], [0.9, -0.4, -0.2]]
+
+
+@pytest.fixture(scope="module")
+def score_jacobian():
+    """J at θ from windows, with or without importance weights, and by enumerating the actions."""
+    behaviors = Behaviors(find_embedding("state-action"), Config(), True, 3)
+    centers = np.random.default_rng(0).normal(size=(4, 5))
+    basis = KernelBasis(jnp.asarray(centers), jnp.array([0, 2, 3, 4]), jnp.asarray(2.0))
+
+    @jax.jit
+    def run(networks: Networks, windows: Windows) -> tuple[jax.Array, jax.Array, jax.Array]:
+        X, more, _ = behaviors.sample(networks, windows, jax.random.key(0))
+        weights = behaviors.weights(networks, windows, more)
+
+        def log_probs(policy: Policy) -> jax.Array:
+            return behaviors.log_probs(Networks(policy, networks.value), windows, more)
+
+        def expectation(policy: Policy) -> jax.Array:
+            states = windows.observations[:, 0]
+            p = jnp.exp(policy(states).log_probs())
+            total = jnp.zeros(basis.size)
+            for action in range(3):
+                one_hot = jnp.tile(jnp.eye(3)[action], (len(states), 1))
+                h = basis.values(jnp.concatenate([states, one_hot], axis=1))
+                total += h @ p[:, action] / len(states)
+            return total
+
+        exact = jax.vmap(lambda tree: ravel_pytree(tree)[0])(
+            jax.jacobian(expectation)(networks.policy)
+        )
+        plain = jacobian_score(basis, X, log_probs, networks.policy)
+        return plain, jacobian_score(basis, X, log_probs, networks.policy, weights), exact
+
+    return run
+
+
+def relative(found: jax.Array, exact: jax.Array) -> float:
+    return float(jnp.linalg.norm(found - exact) / jnp.linalg.norm(exact))
+
+
+def test_score_jacobian_of_discrete_actions_is_the_enumerated_one(score_jacobian) -> None:
+    plain, weighted, exact = score_jacobian(*discrete_case(WEIGHT, WEIGHT, 40_000))
+    print(relative(plain, exact))
+    assert relative(plain, exact) < 0.05
+    np.testing.assert_allclose(weighted, plain, rtol=1e-3, atol=1e-6)  # all weights are 1
+
+
+def test_importance_weights_correct_for_an_older_policy(score_jacobian) -> None:
+    plain, weighted, exact = score_jacobian(*discrete_case(WEIGHT, OLD_WEIGHT, 40_000))
+    print(relative(weighted, exact), relative(plain, exact))
+    assert relative(weighted, exact) < 0.1
+    assert relative(plain, exact) > 0.4
+
+
+def test_weights_are_ratios_clipped_and_one_where_behaviours_are_resampled() -> None:
+    networks, windows = discrete_case(WEIGHT, OLD_WEIGHT, 50)
+    score = Behaviors(find_embedding("state-action"), Config(), True, 3)
+    states, actions = windows.observations[:, 0], windows.actions[:, 0]
+    new = networks.policy(states).log_prob(actions)
+    log_ratio = np.asarray(new) - np.asarray(windows.log_probs[:, 0])
+    expected = np.exp(np.clip(log_ratio, -3, 3))
+    np.testing.assert_allclose(score.weights(networks, windows, actions), expected, rtol=1e-4)
+    far = windows._replace(log_probs=windows.log_probs - 50)
+    np.testing.assert_allclose(score.weights(networks, far, actions), np.exp(3), rtol=1e-5)
+    resampled = Behaviors(find_embedding("actions"), Config(), True, 3)
+    np.testing.assert_array_equal(resampled.weights(networks, far, actions), 1)
+
+
+def test_log_probs_of_a_window_sum_up_to_the_episodes_end() -> None:
+    networks = linear_policy([[0.5], [-0.3]], [-0.7])
+    states = jax.random.normal(jax.random.key(0), (2, 3, 2))
+    actions = jax.random.normal(jax.random.key(1), (2, 3, 1))
+    mask = jnp.array([[1.0, 1.0, 0.0], [1.0, 1.0, 1.0]])
+    windows = Windows(states, actions, mask, mask, mask)
+    behaviors = Behaviors(find_embedding("final-state"), Config(), False, 1)
+    each = np.asarray(networks.policy(states).log_prob(actions))
+    np.testing.assert_allclose(
+        behaviors.log_probs(networks, windows, actions),
+        [each[0, :2].sum(), each[1].sum()],
+        rtol=1e-5,
+    )
+
+
+@pytest.mark.parametrize(
+    ("embedding", "discrete", "jacobian", "message"),
+    [
+        ("state-action", True, "reparam", "needs continuous actions"),
+        ("final-state", False, "reparam", "needs an embedding of actions"),
+        ("actions-value", True, "auto", "discrete actions do not have: use --embedding"),
+        ("actions-value", False, "score", "needs the reparameterised"),
+    ],
+)
+def test_impossible_jacobians_say_what_to_use(
+    embedding: str, discrete: bool, jacobian: str, message: str
+) -> None:
+    config = Config(embedding=embedding, jacobian=jacobian)
+    with pytest.raises(ValueError, match=message) as error:
+        Behaviors(find_embedding(embedding), config, discrete, 2)
+    assert "\n" not in str(error.value)
+
+
+def test_auto_takes_the_reparameterised_form_where_it_applies() -> None:
+    own = Embedding(lambda t: t.observations[-1])
+    for embedding, discrete, expected in [
+        (find_embedding("state-action"), False, True),
+        (find_embedding("state-action"), True, False),
+        (find_embedding("reward-to-go"), False, False),
+        (own, False, False),
+    ]:
+        assert Behaviors(embedding, Config(), discrete, 2).reparam is expected

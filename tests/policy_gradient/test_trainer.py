@@ -1,0 +1,217 @@
+"""A run that is stopped anywhere and goes on is the run that was never stopped."""
+
+import copy
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.spaces import Box
+
+from wng.policy_gradient.methods import preset
+from wng.policy_gradient.trainer import FRUITLESS, NonFiniteError, Trainer
+
+TINY = {
+    "hidden": (8,),
+    "num_envs": 4,
+    "rollout": 64,
+    "minibatch": 32,
+    "value_minibatch": 32,
+    "epochs": 1,
+    "value_epochs": 1,
+    "num_basis": 5,
+    "metric_samples": 32,
+    "backend": "gymnasium",
+}
+
+
+class Faulty(gymnasium.Env):
+    """Goes on for ever; at step `at` of an episode one number is not finite."""
+
+    observation_space = Box(-10, 10, (2,), np.float64)
+    action_space = Box(-1, 1, (1,), np.float32)
+
+    def __init__(self, what: str, value: float = np.nan, at: int = 20):
+        self.what, self.value, self.at = what, value, at
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.steps = 0
+        first = np.array([0.0, self.value if self.what == "start" else 0.0])
+        return first, {}
+
+    def step(self, action):
+        assert np.isfinite(action).all()  # a policy never acts on what is not a number
+        self.steps += 1
+        bad = self.steps == self.at
+        observation = np.array([0.0, self.value if bad and self.what == "observation" else 0.5])
+        reward = self.value if bad and self.what == "reward" else float(action[0])
+        return observation, reward, False, False, {}
+
+
+for what in ("reward", "observation", "start"):
+    gymnasium.register(f"Faulty-{what}-v0", entry_point=Faulty, kwargs={"what": what})
+gymnasium.register("Faulty-huge-v0", entry_point=Faulty, kwargs={"what": "reward", "value": 1e300})
+
+
+def trainer(env: str, method: str = "wnpg", seed: int = 3, **settings) -> Trainer:
+    return Trainer(env, preset(method, **{**TINY, **settings}), seed)
+
+
+def arrays_of(trained: Trainer) -> dict[str, np.ndarray]:
+    return trained.checkpoint()[0]
+
+
+def assert_same(a: Trainer, b: Trainer) -> None:
+    (one, one_info), (other, other_info) = a.checkpoint(), b.checkpoint()
+    one_info["config"].pop("backend")
+    other_info["config"].pop("backend")
+    assert one_info == other_info
+    assert one.keys() == other.keys()
+    for name in one:
+        np.testing.assert_array_equal(one[name], other[name], err_msg=name)
+    np.testing.assert_array_equal(a.observations, b.observations)
+
+
+def without_times(row: dict[str, float]) -> dict[str, float]:
+    return {name: x for name, x in row.items() if not name.startswith("seconds")}
+
+
+@pytest.mark.parametrize("backend", ["gymnasium", "workers"])
+def test_resumed_is_uninterrupted_bit_for_bit(backend: str) -> None:
+    whole = trainer("Pendulum-v1", "bgwnpg", steer=True)  # episodes of 200 steps, 16 per iteration
+    for _ in range(2):
+        whole.iterate()
+    arrays, info = whole.checkpoint()
+    assert arrays["env/steps"].min() > 0  # in mid-episode
+    rows = [without_times(whole.iterate()) for _ in range(2)]
+    assert not np.array_equal(whole.checkpoint()[0]["learner/rate"], arrays["learner/rate"])
+
+    resumed = trainer("Pendulum-v1", "bgwnpg", steer=True, backend=backend)
+    assert resumed.restore(arrays, info) is None
+    again = [without_times(resumed.iterate()) for _ in range(2)]
+    np.testing.assert_equal(again, rows)
+    assert_same(resumed, whole)
+    whole.close()
+    resumed.close()
+
+
+def test_a_checkpoint_holds_the_optimisers_and_the_moments() -> None:
+    trained = trainer("wng/ProbeContextual-v0", "ppo")
+    names = arrays_of(trained).keys()
+    for part in ("policy_optimizer", "value_optimizer", "observation_moments", "return_moments"):
+        assert any(part in name for name in names)
+    trained.close()
+
+
+def test_envpool_starts_afresh_and_says_so() -> None:
+    pytest.importorskip("envpool")
+    first = trainer("CartPole-v1", "pg", backend="envpool")
+    first.iterate()
+    arrays, info = first.checkpoint()
+    second = trainer("CartPole-v1", "pg", backend="envpool")
+    message = second.restore(arrays, info)
+    assert message is not None
+    assert "CartPole-v1 on envpool cannot be replayed" in message
+    assert "start afresh" in message
+    np.testing.assert_array_equal(second.state.discounted, 0)
+    assert second.steps == 64
+    assert second.iterate()["steps"] == 128
+    first.close()
+    second.close()
+
+
+def test_a_simulator_that_is_not_deterministic_starts_afresh_and_says_so() -> None:
+    first = trainer("wng/ProbeCounter-v0", "pg", seed=0)
+    first.iterate()
+    arrays, info = first.checkpoint()
+    arrays["env/observations"] = arrays["env/observations"] + 1
+    message = first.restore(arrays, info)
+    assert message is not None
+    assert "arrives elsewhere" in message
+    assert message.endswith(
+        "unfinished episodes start afresh, so this is not the uninterrupted run."
+    )
+    first.iterate()
+    first.close()
+
+
+@pytest.mark.parametrize(
+    ("env", "what", "step"),
+    [
+        ("Faulty-reward-v0", "a reward", 64 + 3 * 4),
+        ("Faulty-observation-v0", "an observation", 64 + 3 * 4),
+        ("Faulty-start-v0", "an observation", 0),
+        ("Faulty-huge-v0", "a reward", 64 + 3 * 4),  # finite, but not in float32
+    ],
+)
+def test_nothing_is_learned_from_a_number_that_is_not_finite(env, what: str, step: int) -> None:
+    trained = trainer(env, "pg")
+    if step:
+        trained.iterate()  # 16 steps of each environment; the 20th is bad
+    before = arrays_of(trained)
+    sentence = f"environment 0 of {env} returned {what} that is not finite at step {step}: "
+    for _ in range(2):  # and again, from the same place, if one insists
+        with pytest.raises(NonFiniteError, match=sentence):
+            trained.iterate()
+        after = arrays_of(trained)
+        for name in before:
+            np.testing.assert_array_equal(after[name], before[name], err_msg=name)
+        assert all(np.isfinite(x).all() for n, x in after.items() if n.startswith("learner"))
+    trained.close()
+
+
+def test_an_iteration_that_was_broken_off_is_begun_again() -> None:
+    whole = trainer("Pendulum-v1", "bgwnpg", steer=True)
+    broken = trainer("Pendulum-v1", "bgwnpg", steer=True)
+    step, calls = broken.env.step, 0
+
+    def interrupted(actions):
+        nonlocal calls
+        calls += 1
+        if calls == 20:
+            raise KeyboardInterrupt
+        return step(actions)
+
+    broken.env.step = interrupted
+    broken.iterate()
+    with pytest.raises(KeyboardInterrupt):
+        broken.iterate()
+    assert broken.iteration == 1
+    for _ in range(2):
+        whole.iterate()
+    broken.iterate()
+    assert_same(broken, whole)
+    whole.close()
+    broken.close()
+
+
+def test_steps_that_are_all_dropped_stop_the_run() -> None:
+    trained = trainer("wng/ProbeCounter-v0", "pg")
+    trained.learner = copy.copy(trained.learner)  # others share it
+    update = trained.learner.update
+
+    def all_dropped(state, rollout, key):
+        new, metrics = update(state, rollout, key)
+        return new._replace(skipped=state.skipped + 2), metrics
+
+    trained.learner.update = all_dropped
+    for _ in range(FRUITLESS - 1):
+        trained.iterate()
+    with pytest.raises(NonFiniteError, match=r"ProbeCounter-v0, up to step 192, was dropped"):
+        trained.iterate()
+    assert trained.iteration == FRUITLESS - 1
+    trained.close()
+
+
+def test_a_policy_that_blows_up_is_not_kept() -> None:
+    trained = trainer("wng/ProbeAction-v0", "pg", optimizer="sgd", learning_rate=1e38)
+    with pytest.raises(NonFiniteError, match="lower the learning rate"):
+        [trained.iterate() for _ in range(20)]
+    assert all(np.isfinite(x).all() for x in arrays_of(trained).values())
+    trained.close()
+
+
+@pytest.mark.parametrize("seed", [-1, 2**32, 1.5, "0"])
+def test_a_seed_that_cannot_be_used_is_refused(seed) -> None:
+    with pytest.raises(ValueError, match="seed must be a whole number from 0 to 4294967295"):
+        trainer("wng/ProbeAction-v0", seed=seed)
