@@ -220,7 +220,6 @@ def test_which_coordinates_move(embedding: str, moved: list[bool]) -> None:
     np.testing.assert_array_equal(sample[2], moved)
 
 
-@pytest.mark.xfail(strict=True, reason="values count as moved where the policy alone is stepped")
 def test_a_value_that_the_step_cannot_move_is_held_fixed() -> None:
     networks = linear_policy([[0.5], [-0.3]], [0.2])
     config = Config(embedding="actions-value", step="trust_region")

@@ -266,8 +266,6 @@ def test_every_combination_moves_to_finite_parameters(
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_has_an_update_with_the_released_settings(method: str) -> None:
     """Traced, not compiled: shapes of policy and value, which share a metric here, must fit."""
-    if method == "npg":
-        pytest.xfail("the Fisher metric is over the policy alone, the gradient over both networks")
     learner = make_learner(preset(method, "released", **(SMALL | {"num_envs": 1})))
     assert learner.behaviors.embedding.uses_value
     state = jax.eval_shape(learner.init, jax.random.key(0))
@@ -286,7 +284,6 @@ def test_the_covering_cases_cover_each_axis() -> None:
     assert len(GRID) == 32 + 24
 
 
-@pytest.mark.xfail(strict=True, reason="a whole number is checked as if the field were a count")
 def test_whole_numbers_are_checked_like_real_ones() -> None:
     assert Config(gae_lambda=0, penalty=0).penalty == 0
     with pytest.raises(ValueError, match="gamma must be"):

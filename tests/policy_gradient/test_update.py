@@ -23,7 +23,6 @@ def test_a_nan_reward_changes_no_parameter_and_is_counted(method: str) -> None:
     assert after.skipped == metrics["skipped"] == expected
 
 
-@pytest.mark.xfail(strict=True, reason="the running moments keep the NaN for ever")
 def test_learning_goes_on_after_a_nan_reward() -> None:
     learner = small_method("pg")
     state = learner.init(jax.random.key(0))

@@ -9,6 +9,7 @@ import re
 import sys
 from typing import Any
 
+import jax
 import tyro
 
 from wng.names import nearest
@@ -104,7 +105,7 @@ def with_headings(text: str, headings: dict[str, str]) -> str:
     """Help with a heading above the first flag of each group, and without empty defaults."""
     for first, heading in headings.items():
         above = rf"\n  {heading}\n\1\2"
-        text = re.sub(rf"^([ │|]{1, 4})(--{first}\b)", above, text, count=1, flags=re.M)
+        text = re.sub(rf"^([ │|]{{1,4}})(--{first}\b)", above, text, count=1, flags=re.M)
     return re.sub(r"\s*\(default: ''\)", "", text)
 
 
@@ -158,6 +159,8 @@ def main() -> None:
             return
         name, flags = found
         command = parse(name, flags)
+        # The policy acts on a few states at a time: handing each to a thread would double its time.
+        jax.config.update("jax_cpu_enable_async_dispatch", False)
         command.run()
     except (ValueError, RuntimeError, OSError) as error:
         print(f"wng: {error}", file=sys.stderr)

@@ -95,7 +95,7 @@ def _start(train: Train, seed: int, words: list[str]) -> "subprocess.Popen[bytes
     with (folder / "log.txt").open("w") as log:
         return subprocess.Popen(
             [sys.executable, "-m", "wng.cli", *words, "--seed", str(seed)],
-            env={**os.environ, "WNG_QUIET": "1"},
+            env={**os.environ, "WNG_QUIET": "1", "WNG_THREADS": "1"},
             stdout=log,
             stderr=subprocess.STDOUT,
             # Its own group: Ctrl-C reaches the parent alone, which passes it on, once.

@@ -1,5 +1,6 @@
 """Environments of EnvPool, which steps them in C++ threads."""
 
+import os
 import warnings
 from typing import Any
 
@@ -84,7 +85,8 @@ class EnvPoolVectorEnv:
                 self.spec.id,
                 num_envs=self.num_envs,
                 seed=int(seed),
-                num_threads=available_cores(),
+                # One of several seeds at once is told to keep to one; results are the same.
+                num_threads=int(os.environ.get("WNG_THREADS", available_cores())),
                 # EnvPool reports an episode that terminates at its last step as truncated. With
                 # one step to spare it does not, and the limit is applied here.
                 max_episode_steps=self._limit + 1,

@@ -90,7 +90,8 @@ def jacobian_score(
       log_prob_fn: θ ↦ log q_θ(X_n) [N]. When X = Φ(τ) is any function of a trajectory, the
         trajectory's Σ_t log π_θ(a_t|s_t) serves (the rest of its score does not depend on θ).
       params: θ, any pytree of floating-point arrays.
-      weights: importance weights q_θ(X_n)/q(X_n), when X was sampled from another q.
+      weights: importance weights q_θ(X_n)/q(X_n), when X was sampled from another q. The
+        baseline is then the weighted mean, and the estimate biased by O(1/N).
 
     Note:
       Subtracting the batch mean h̄_m lowers the variance; N−1 instead of the paper's N keeps the

@@ -56,7 +56,10 @@ class Moments(NamedTuple):
         squares = (
             self.variance * self.seen + variance * number + shift**2 * self.seen * number / total
         )
-        return Moments(self.mean + shift * number / total, squares / total, total)
+        new = Moments(self.mean + shift * number / total, squares / total, total)
+        finite = jnp.isfinite(new.variance).all() & jnp.isfinite(new.mean).all()
+        # A NaN would stay for ever.
+        return jax.tree.map(lambda n, o: jnp.where(finite, n, o), new, self)
 
     def normalize(self, x: Float[Array, "... d"]) -> Float[Array, "... d"]:
         """Standardised and clipped at ±10."""
@@ -73,4 +76,5 @@ def discounted_returns(
         total = gamma * before + reward
         return jnp.where(ended, 0, total), total
 
-    return jax.lax.scan(forward, start, (rewards, done), unroll=8)
+    end, returns = jax.lax.scan(forward, start, (rewards, done), unroll=8)
+    return jnp.where(jnp.isfinite(end), end, 0), returns

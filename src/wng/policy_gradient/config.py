@@ -56,7 +56,8 @@ class Config:
     value_learning_rate: float = 1e-3
     """Of the value function."""
     steer: bool = False
-    """step=optimizer: scale the policy's learning rate so that KL per iteration nears kl_target."""
+    """step=optimizer: scale the policy's learning rate so that KL per iteration nears kl_target,
+    and stop using a batch once the policy is 1.5 times as far."""
     epochs: int = 10
     """Passes of the policy over each batch with step=optimizer."""
     minibatch: int = 64
@@ -122,6 +123,11 @@ class Config:
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if field.type is float and isinstance(value, int) and not isinstance(value, bool):
+                object.__setattr__(self, field.name, float(value))
+            elif field.type is int and (isinstance(value, bool) or not isinstance(value, int)):
+                raise ValueError(f"{field.name} must be a whole number, got {value!r}.")
             check_field(field.name, getattr(self, field.name))
         if self.rollout % self.num_envs:
             raise ValueError(

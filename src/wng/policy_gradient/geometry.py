@@ -66,7 +66,8 @@ class Behaviors:
     def __init__(self, embedding: Embedding, config: Config, discrete: bool, action_size: int):
         self.embedding, self.discrete, self.action_size = embedding, discrete, action_size
         # After a trust-region step of the policy, the value function is fitted on its own.
-        self.shared = embedding.uses_value and config.step == "optimizer"
+        kernel = config.geometry == "wasserstein"
+        self.shared = embedding.uses_value and kernel and config.step == "optimizer"
         applies = embedding.of_actions and not discrete
         self.reparam = config.jacobian == "reparam" or (config.jacobian == "auto" and applies)
         if config.jacobian == "reparam" and discrete:
@@ -117,6 +118,8 @@ class Behaviors:
             jax.random.normal(k, x.shape)
             for k, x in zip(jax.random.split(key, 3), start, strict=True)
         )
+        if not self.shared:  # values are not the metric's to move
+            push = (push[0], push[1], jnp.zeros_like(push[2]))
         X, moves = jax.jvp(embed, (start,), (push,))
         moved = jnp.any(moves != 0, axis=0)
         return X, more, moved if self.embedding.of_actions else jnp.ones_like(moved)

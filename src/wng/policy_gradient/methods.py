@@ -77,7 +77,7 @@ NATURAL: dict[str, Any] = {
     "steer": True,
     "kl_target": 0.02,
 }
-KERNEL = NATURAL | {"num_basis": 100, "refresh_every": 2, "kl_target": 0.03}
+KERNEL = NATURAL | {"num_basis": 100, "refresh_every": 2}
 TUNED: dict[str, dict[str, Any]] = {
     "pg": {"learning_rate": 3e-4},
     "ppo": {"learning_rate": 1e-3},
