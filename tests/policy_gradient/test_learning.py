@@ -8,23 +8,9 @@ from wng.policy_gradient.methods import METHODS
 
 pytestmark = pytest.mark.slow
 
-# Given here as long as the presets are placeholders: M = 200 at each of 320 minibatches is slow.
-WNG = {
-    "optimizer": "sgd",
-    "learning_rate": 0.01,
-    "minibatch": 1024,
-    "epochs": 5,
-    "steer": True,
-    "kl_target": 0.02,
-    "num_basis": 100,
-    "damping": 0.005,
-    "refresh_every": 2,
-}
-SETTINGS = {"wnpg": WNG, "bgwnpg": WNG}
-
 
 def learned(method: str, env: str, steps: int, **settings) -> Agent:
-    agent = Agent(env, method, seed=0, **{**SETTINGS.get(method, {}), **settings})
+    agent = Agent(env, method, seed=0, **settings)
     return agent.learn(steps, progress=False)
 
 

@@ -165,10 +165,16 @@ def check_field(name: str, value: Any) -> None:
                 f"{name} '{value}' is unknown: did you mean '{nearest(str(value), CHOICES[name])}'?"
             )
     elif name == "hidden":
-        if not value or any(not isinstance(w, int) or w < 1 for w in value):
-            raise ValueError(f"hidden must be one or more widths of at least 1, got {value}.")
-    elif isinstance(value, bool | str) or name in ANY_SIGN:
+        widths = value if isinstance(value, tuple | list) else ()
+        if not widths or any(not isinstance(w, int) or w < 1 for w in widths):
+            raise ValueError(f"hidden must be one or more widths of at least 1, got {value!r}.")
+    elif isinstance(value, bool) or name == "embedding":
         pass
+    elif not isinstance(value, int | float):
+        raise ValueError(f"{name} must be a number, got {value!r}.")
+    elif name in ANY_SIGN:
+        if not math.isfinite(value):
+            raise ValueError(f"{name} must be finite, got {value}.")
     elif isinstance(value, int):
         if value < AT_LEAST.get(name, 1):
             raise ValueError(f"{name} must be at least {AT_LEAST.get(name, 1)}, got {value}.")

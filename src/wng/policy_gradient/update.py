@@ -194,7 +194,7 @@ class Learner(Steps):
                 damping=loop.damping,
                 penalty=adapted_weight(config, state.penalty, kl),
                 radius=radius,
-                rate=jnp.clip(steered(state.rate, kl, config.kl_target), 1e-4, 1e4)
+                rate=jnp.clip(steered(state.rate, kl, config.kl_target), 1e-2, 10)
                 if config.steer
                 else state.rate,
                 observation_moments=state.observation_moments.update(flat),
@@ -215,8 +215,14 @@ class Learner(Steps):
         state = state._replace(return_moments=moments, discounted=discounted)
         if not self.config.normalize_rewards:
             return state, rollout.rewards
-        scale = jnp.sqrt(moments.variance + 1e-8)
-        return state, jnp.clip(rollout.rewards / scale, -10, 10)
+        spread = jnp.sqrt(moments.variance + 1e-8)
+        return state, jnp.clip(rollout.rewards / spread, -10, 10)
+
+    def _reward_unit(self, state: TrainState) -> Array:
+        """The spread of returns, in the units that rewards are learned in."""
+        if self.config.normalize_rewards:
+            return jnp.ones(())
+        return jnp.sqrt(state.return_moments.variance + 1e-8)
 
     def _batch(self, state: TrainState, rollout: Rollout, rewards: Array) -> tuple[Batch, Windows]:
         config = self.config
@@ -243,7 +249,7 @@ class Learner(Steps):
             flat(rollout.actions),
             flat(log_probs),
             jax.tree.map(flat, policy),
-            flat(advantages),
+            flat(advantages / self._reward_unit(state)),
             flat(advantages + values),
         )
         done = rollout.terminated | rollout.truncated
