@@ -70,32 +70,28 @@ def spread(values: np.ndarray) -> str:
 
 
 def draw(curves: Curves, env: str, to: Path) -> None:
-    """All methods in one panel, the longest runs in the first, the start of all in the second."""
+    """The methods in one panel, as far as all have got."""
     shortest = min(steps[-1] for runs in curves.values() for steps, _ in runs)
-    fig, axes = figure(1, 2, (13, 4.6))
-    for axis, until in zip(axes, (shortest, None), strict=True):
-        for k, (title, runs) in enumerate(curves.items()):
-            cut = [
-                (s[: np.searchsorted(s, until or np.inf, "right")], r[: len(s)]) for s, r in runs
-            ]
-            cut = [(s, r[: len(s)]) for s, r in cut]
-            grid, values = on_grid(cut)
-            peer = "SB3" in title
-            color = COLORS.get(title, "0.4" if peer else f"C{k + 4}")
-            axis.plot(
-                grid,
-                values.mean(axis=0),
-                label=f"{title} ({len(runs)} seeds)",
-                lw=1.6,
-                color=color,
-                ls=":" if peer else "-",
-            )
-            axis.fill_between(grid, *bootstrap_band(values), color=color, alpha=0.13, lw=0)
-        axis.set_xlabel("environment steps")
-        axis.set_ylabel("return")
-    axes[0].set_title(f"{env}: all methods, the first {shortest / 1e3:.0f}k steps")
-    axes[1].set_title("to the end of each method's runs")
-    axes[0].legend(frameon=False, fontsize=8)
+    fig, (axis,) = figure(1, 1, (9, 4.6))
+    for k, (title, runs) in enumerate(curves.items()):
+        ends = [np.searchsorted(steps, shortest, "right") for steps, _ in runs]
+        cut = [(s[:end], r[:end]) for (s, r), end in zip(runs, ends, strict=True)]
+        grid, values = on_grid(cut, bins=40)
+        peer = "SB3" in title
+        color = COLORS.get(title, "0.4" if peer else f"C{k + 4}")
+        axis.plot(
+            grid,
+            values.mean(axis=0),
+            label=f"{title} ({len(runs)} seeds)",
+            lw=1.8,
+            color=color,
+            ls=":" if peer else "-",
+        )
+        axis.fill_between(grid, *bootstrap_band(values), color=color, alpha=0.12, lw=0)
+    axis.set_xlabel("environment steps")
+    axis.set_ylabel("return")
+    axis.set_title(env)
+    axis.legend(frameon=False, fontsize=8)
     save(fig, to)
 
 

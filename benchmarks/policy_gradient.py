@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import numpy as np
 
 from wng.experiments.output import markdown_table
@@ -56,17 +57,18 @@ def peer(name: str) -> Contender:
     from stable_baselines3.common.vec_env import VecNormalize
 
     if name == "SB3":
+        import stable_baselines3 as package
         import torch
-        from stable_baselines3 import PPO
 
         torch.set_num_threads(2)
         extra: dict[str, Any] = {"device": "cpu"}
     else:
-        from sbx import PPO
+        import sbx as package
 
         extra = {}
-    env = VecNormalize(make_vec_env(ENV, n_envs=ENVS, seed=0), gamma=0.99)
-    model: Any = PPO(
+    env: Any = VecNormalize(make_vec_env(ENV, n_envs=ENVS, seed=0), gamma=0.99)
+    algorithms: Any = package
+    model: Any = algorithms.PPO(
         "MlpPolicy", env, n_steps=ROLLOUT // ENVS, batch_size=64, n_epochs=10, seed=0, **extra
     )
     spent = {"env": 0.0, "update": 0.0}
@@ -100,6 +102,7 @@ def main() -> None:
     parser.add_argument("--iterations", type=int, default=5)
     parser.add_argument("--no-peers", action="store_true")
     args = parser.parse_args()
+    jax.config.update("jax_cpu_enable_async_dispatch", False)  # as `wng train` does
     contenders = [
         ours("PPO", **EPOCHS),
         ours("WNPG", num_basis=5, metric_samples=64, refresh_every=5, **EPOCHS),

@@ -1,7 +1,13 @@
+import contextlib
+import signal
 from collections.abc import Iterator
 
 import jax
 import pytest
+
+with contextlib.suppress(ValueError):  # in the main thread only
+    # Started in the background, a shell has us ignore Ctrl-C, and so would all children of tests.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture

@@ -214,7 +214,8 @@ def test_held_fixed_zeroes_the_gradient_along_what_is_held() -> None:
 )
 def test_which_coordinates_move(embedding: str, moved: list[bool]) -> None:
     networks = linear_policy([[0.5], [-0.3]], [0.2])
-    behaviors = Behaviors(find_embedding(embedding), Config(), False, 1)
+    config = Config(geometry="wasserstein")
+    behaviors = Behaviors(find_embedding(embedding), config, False, 1)
     windows = single_steps(STATES, jnp.zeros((10, 1)), jnp.zeros(10))
     sample = jax.jit(behaviors.sample)(networks, windows, jax.random.key(0))
     np.testing.assert_array_equal(sample[2], moved)

@@ -34,18 +34,6 @@ def test_learning_goes_on_after_a_nan_reward() -> None:
     assert (flat(after.networks.policy) != flat(state.networks.policy)).any()
 
 
-def test_without_reward_normalisation_only_minibatches_with_the_nan_are_dropped() -> None:
-    learner = small_learner(normalize_rewards=False)
-    state = learner.init(jax.random.key(0))
-    rollout = random_rollout(learner, state)
-    # The first step of an environment: no earlier advantage hangs on it.
-    bad = rollout._replace(rewards=rollout.rewards.at[0, 0].set(jnp.inf))
-    after, _ = learner.update(state, bad, jax.random.key(1))
-    assert after.skipped == 8  # one of two minibatches, in each of 4 + 4 epochs
-    assert np.isfinite(flat(after.networks)).all()
-    assert (flat(after.networks.policy) != flat(state.networks.policy)).any()
-
-
 @pytest.mark.parametrize("method", ["pg", "trpo", "wnpg", "bgpg"])
 def test_update_compiles_once(method: str) -> None:
     learner = small_method(method)

@@ -193,13 +193,15 @@ def draw_curves(folders: list[Path], to: Path) -> Path:
     return to
 
 
-def on_grid(curves: list[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
+def on_grid(
+    curves: list[tuple[np.ndarray, np.ndarray]], bins: int = BINS
+) -> tuple[np.ndarray, np.ndarray]:
     """Each run's return averaged in the same bins of steps, up to where the shortest run ends.
 
     A bin without an episode has the value of the one before it; bins before the first are left out.
     """
     end = min(steps[-1] for steps, _ in curves)
-    number = min(BINS, max(1, min(len(steps) for steps, _ in curves)))
+    number = min(bins, max(1, min(len(steps) for steps, _ in curves)))
     edges = np.linspace(0, end, number + 1)
     values = np.full((len(curves), number), np.nan)
     for row, (steps, returns) in zip(values, curves, strict=True):

@@ -213,10 +213,12 @@ class Learner(Steps):
         )
         moments = state.return_moments.update(returns.reshape(-1, 1))
         state = state._replace(return_moments=moments, discounted=discounted)
+        # One reward that is not finite spoils the whole batch: none of it is learned from.
+        rewards = jnp.where(jnp.isfinite(rollout.rewards).all(), rollout.rewards, jnp.nan)
         if not self.config.normalize_rewards:
-            return state, rollout.rewards
+            return state, rewards
         spread = jnp.sqrt(moments.variance + 1e-8)
-        return state, jnp.clip(rollout.rewards / spread, -10, 10)
+        return state, jnp.clip(rewards / spread, -10, 10)
 
     def _reward_unit(self, state: TrainState) -> Array:
         """The spread of returns, in the units that rewards are learned in."""
