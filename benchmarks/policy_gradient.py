@@ -16,7 +16,6 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import jax
 import numpy as np
 
 from wng.experiments.output import markdown_table
@@ -102,7 +101,6 @@ def main() -> None:
     parser.add_argument("--iterations", type=int, default=5)
     parser.add_argument("--no-peers", action="store_true")
     args = parser.parse_args()
-    jax.config.update("jax_cpu_enable_async_dispatch", False)  # as `wng train` does
     contenders = [
         ours("PPO", **EPOCHS),
         ours("WNPG", num_basis=5, metric_samples=64, refresh_every=5, **EPOCHS),
