@@ -6,7 +6,7 @@
     python benchmarks/curves.py runs/InvertedDoublePendulum-v5 --out results/policy_gradient
 
 Writes curves.csv (each run's mean return in 100 bins of steps), final.csv (the deterministic
-policy over 20 episodes), curves.png and report.md. With --peer it adds the curves that
+policy over 20 episodes), curves.png and table.md. With --peer it adds the curves that
 `benchmarks/sb3_ppo.py` wrote.
 """
 

@@ -12,6 +12,7 @@ counts. The machine's absolute speed does not matter, the ratios do.
 
 import argparse
 import dataclasses
+import importlib
 import time
 from collections.abc import Callable
 from typing import Any
@@ -55,18 +56,14 @@ def peer(name: str) -> Contender:
     from stable_baselines3.common.env_util import make_vec_env
     from stable_baselines3.common.vec_env import VecNormalize
 
+    extra: dict[str, Any] = {}
     if name == "SB3":
-        import stable_baselines3 as package
         import torch
 
         torch.set_num_threads(2)
-        extra: dict[str, Any] = {"device": "cpu"}
-    else:
-        import sbx as package
-
-        extra = {}
+        extra = {"device": "cpu"}
+    algorithms: Any = importlib.import_module({"SB3": "stable_baselines3", "SBX": "sbx"}[name])
     env: Any = VecNormalize(make_vec_env(ENV, n_envs=ENVS, seed=0), gamma=0.99)
-    algorithms: Any = package
     model: Any = algorithms.PPO(
         "MlpPolicy", env, n_steps=ROLLOUT // ENVS, batch_size=64, n_epochs=10, seed=0, **extra
     )

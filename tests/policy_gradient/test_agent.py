@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from gymnasium.spaces import Box, Discrete
+from tiny import TINY
 
 import wng
 from wng.policy_gradient import agent as agent_module
@@ -13,18 +14,6 @@ from wng.policy_gradient.methods import METHODS, preset
 from wng.runs import checkpoint
 from wng.runs.metrics import read_metrics
 
-TINY = {
-    "hidden": (8,),
-    "num_envs": 4,
-    "rollout": 64,
-    "minibatch": 32,
-    "value_minibatch": 32,
-    "epochs": 1,
-    "value_epochs": 1,
-    "num_basis": 5,
-    "metric_samples": 32,
-    "backend": "gymnasium",
-}
 PROBE = "wng/ProbeContextual-v0"
 
 

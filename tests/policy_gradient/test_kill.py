@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tiny import TINY
 
 from wng.policy_gradient.agent import Agent
 from wng.policy_gradient.methods import preset
@@ -20,18 +21,6 @@ agent.CHECKPOINT_SECONDS = 0.0  # a checkpoint at every iteration: kills hit the
 from wng.cli import main
 main()
 """
-SETTINGS = {
-    "hidden": (8,),
-    "num_envs": 4,
-    "rollout": 64,
-    "minibatch": 32,
-    "value_minibatch": 32,
-    "epochs": 1,
-    "value_epochs": 1,
-    "num_basis": 5,
-    "metric_samples": 32,
-    "backend": "gymnasium",
-}
 
 
 def rows(folder: Path) -> int:
@@ -41,7 +30,7 @@ def rows(folder: Path) -> int:
 
 def kill_and_compare(root: Path, kills: int, iterations: int) -> list[int]:
     flags = ["wnpg", "--env", "Pendulum-v1", "--steps", str(64 * iterations), "--resume"]
-    for name, value in SETTINGS.items():
+    for name, value in TINY.items():
         flags += [f"--{name.replace('_', '-')}", "8" if name == "hidden" else str(value)]
     command = [sys.executable, "-c", DRIVER, "train", *flags, "--out", str(root)]
     folder = root / "Pendulum-v1" / "wnpg" / "seed0"
@@ -65,7 +54,7 @@ def kill_and_compare(root: Path, kills: int, iterations: int) -> list[int]:
             assert rows(folder) >= info["iteration"]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 
-    whole = Agent("Pendulum-v1", "wnpg", 0, config=preset("wnpg", **SETTINGS))
+    whole = Agent("Pendulum-v1", "wnpg", 0, config=preset("wnpg", **TINY))
     whole.learn(64 * iterations, progress=False)
     expected, counters = whole._checkpoint()
     whole.close()

@@ -6,22 +6,10 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium.spaces import Box
+from tiny import TINY
 
 from wng.policy_gradient.methods import preset
 from wng.policy_gradient.trainer import FRUITLESS, NonFiniteError, Trainer
-
-TINY = {
-    "hidden": (8,),
-    "num_envs": 4,
-    "rollout": 64,
-    "minibatch": 32,
-    "value_minibatch": 32,
-    "epochs": 1,
-    "value_epochs": 1,
-    "num_basis": 5,
-    "metric_samples": 32,
-    "backend": "gymnasium",
-}
 
 
 class Faulty(gymnasium.Env):

@@ -15,9 +15,8 @@ import jax
 import numpy as np
 
 from wng import envs
-from wng.names import nearest
 from wng.policy_gradient.config import Config
-from wng.policy_gradient.methods import METHODS, Settings, find_method, preset
+from wng.policy_gradient.methods import METHODS, Settings, check_names, preset
 from wng.policy_gradient.trainer import Trainer
 from wng.policy_gradient.update import TrainState
 from wng.runs import checkpoint
@@ -63,11 +62,7 @@ class Agent:
             overrides["embedding"], embedding = embedding, None
         elif embedding is not None:
             overrides["embedding"] = code_name(embedding)
-        fields = [field.name for field in dataclasses.fields(Config)]
-        for name in overrides:
-            if name not in fields:
-                close = nearest(name, fields)
-                raise ValueError(f"there is no setting '{name}': did you mean '{close}'?")
+        check_names(overrides)
         self.config: Config = (
             dataclasses.replace(config, **overrides)
             if config is not None
@@ -339,5 +334,3 @@ def _method_class(method: str) -> type[Agent]:
 
 
 PG, PPO, PPOKL, NPG, TRPO, BGPG, WNPG, BGWNPG, WTRPO = map(_method_class, METHODS)
-
-__all__ = ["Agent", "find_method", "load"]

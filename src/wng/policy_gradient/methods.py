@@ -1,6 +1,7 @@
 """The table of methods, and their presets."""
 
 import dataclasses
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -116,6 +117,16 @@ def nearest_method(proximity: str = "", geometry: str = "", step: str = "") -> s
     return max(METHODS, key=agreement)
 
 
+def check_names(names: Iterable[str]) -> None:
+    """Raise, with the nearest name, if one of `names` is not a field of `Config`."""
+    fields = [field.name for field in dataclasses.fields(Config)]
+    for name in names:
+        if name not in fields:
+            raise ValueError(
+                f"there is no setting '{name}': did you mean '{nearest(name, fields)}'?"
+            )
+
+
 def preset(name: str, settings: Settings = "tuned", **overrides: Any) -> Config:
     """The configuration of a method.
 
@@ -130,10 +141,7 @@ def preset(name: str, settings: Settings = "tuned", **overrides: Any) -> Config:
             f"settings '{settings}' are unknown: did you mean "
             f"'{nearest(settings, get_args(Settings))}'?"
         )
-    fields = {field.name for field in dataclasses.fields(Config)}
-    for key in overrides:
-        if key not in fields:
-            raise ValueError(f"there is no setting '{key}': did you mean '{nearest(key, fields)}'?")
+    check_names(overrides)
     if settings == "tuned":
         chosen = TUNED[method.key]
     else:

@@ -202,18 +202,16 @@ class Steps:
         finite = jnp.isfinite(value)
         if config.geometry != "euclidean":
             g, unravel = ravel_pytree(gradient)
-            if config.geometry == "wasserstein":
-                spectrum = jax.lax.cond(
-                    i % config.refresh_every == 0,
-                    lambda: kernel_metric(
-                        self.behaviors, config, networks, self._pick(windows, key_pick), key_metric
-                    ),
-                    lambda: loop.spectrum,
-                )
-                loop = loop._replace(spectrum=spectrum)
-                metric: Any = spectrum
-            else:
-                metric = self._metric(networks, batch, windows, key_metric)
+
+            def fresh() -> Any:
+                return self._metric(networks, batch, self._pick(windows, key_pick), key_metric)
+
+            if loop.spectrum is None:
+                metric = fresh()
+            else:  # kept from one minibatch to the next
+                renew = i % config.refresh_every == 0
+                metric = jax.lax.cond(renew, fresh, lambda: loop.spectrum)
+                loop = loop._replace(spectrum=metric)
 
             def loss_after(natural: Array) -> Array:
                 step = unravel(config.learning_rate * natural)
