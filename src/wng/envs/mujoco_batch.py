@@ -1,0 +1,185 @@
+"""Many copies of a MuJoCo task, stepped together on all cores by `mujoco.rollout`."""
+
+import copy
+import os
+from collections.abc import Sequence
+from typing import Protocol
+
+import mujoco
+import numpy as np
+from jaxtyping import Bool, Float, Float32, Float64
+from mujoco.rollout import Rollout
+from numpy.typing import ArrayLike
+
+from wng.envs.workers import available_cores
+
+STATE = mujoco.mjtState.mjSTATE_FULLPHYSICS.value  # the time, then positions, velocities, ...
+CHUNKS = 16  # pieces of work per thread. More cost scheduling, fewer leave threads without work.
+
+
+class MujocoTask(Protocol):
+    """What a MuJoCo task adds to its model. Functions of states and sensors work on batches.
+
+    An environment whose `env.unwrapped` has an attribute `mujoco_task` can be stepped by a
+    `MujocoBatch`. A step holds an action for `frame_skip` steps of the model. Sensor values are
+    those of the last of them, which MuJoCo computes before it moves the state.
+    """
+
+    model: mujoco.MjModel
+    frame_skip: int
+    horizon: int
+    observation_size: int
+    action_size: int
+    action_low: tuple[float, ...]
+    action_high: tuple[float, ...]
+
+    def initial_state(self, rng: np.random.Generator) -> Float64[np.ndarray, " S"]:
+        """A state (mjSTATE_FULLPHYSICS) at which an episode begins."""
+
+    def observe(
+        self, states: Float64[np.ndarray, "n S"], sensors: Float64[np.ndarray, "n K"]
+    ) -> Float32[np.ndarray, "n d"]:
+        """Observations, in a new array."""
+
+    def reward(
+        self,
+        states: Float64[np.ndarray, "n S"],
+        sensors: Float64[np.ndarray, "n K"],
+        actions: Float64[np.ndarray, "n a"],
+    ) -> Float64[np.ndarray, " n"]:
+        """Rewards of the actions (clipped) that led to these states, in a new array."""
+
+    def terminated(
+        self, states: Float64[np.ndarray, "n S"], sensors: Float64[np.ndarray, "n K"]
+    ) -> Bool[np.ndarray, " n"]:
+        """Whether an episode ends in these states, in a new array."""
+
+
+def default_threads() -> int:
+    """The environment variable WNG_THREADS, or else the cores that this process may use."""
+    text = os.environ.get("WNG_THREADS", "")
+    if not text:
+        return available_cores()
+    if not text.isdecimal() or int(text) < 1:
+        raise ValueError(f"WNG_THREADS must be a whole number, at least 1, got {text!r}.")
+    return int(text)
+
+
+class MujocoBatch:
+    """`number` copies of a task, its members, which do not affect each other.
+
+    A member's trajectory depends on its seed and actions alone, bit for bit: not on the number of
+    threads, nor on the other members. To that end a step begins without a warm start of the
+    constraint solver, so that a state is all that a member carries from one step to the next.
+
+    A member whose simulation fails (a number in it is not finite, or beyond 1e10), or that is given
+    NaN as an action, has NaN as observations and rewards from there to the next reset. A member
+    that has terminated, or has taken `horizon` steps, is stepped on: to stop is up to the caller.
+    """
+
+    def __init__(self, task: MujocoTask, number: int, threads: int | None = None) -> None:
+        threads = default_threads() if threads is None else threads
+        if number < 1 or threads < 1:
+            raise ValueError(
+                "a batch needs at least one member and one thread, "
+                f"got number={number} and threads={threads}."
+            )
+        self.task, self.number, self.threads = task, number, min(threads, number)
+        model = copy.copy(task.model)
+        # MuJoCo would put a failed simulation back to its beginning and go on, as if nothing were.
+        model.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_AUTORESET
+        self._models = [model] * number
+        self._data = [mujoco.MjData(model) for _ in range(self.threads)]
+        self._pool = Rollout(nthread=self.threads if self.threads > 1 else 0)
+        self._chunk = -(-number // (CHUNKS * self.threads))
+
+        self._rest = np.empty(mujoco.mj_stateSize(model, STATE))
+        mujoco.mj_getState(model, self._data[0], self._rest, STATE)
+        skip = task.frame_skip
+        self._states = np.tile(self._rest, (number, 1))
+        self._controls = np.zeros((number, skip, task.action_size))
+        self._trajectories = np.zeros((number, skip, self._rest.size))
+        self._sensors = np.zeros((number, skip, model.nsensordata))
+        self._low, self._high = np.array(task.action_low), np.array(task.action_high)
+        self._duration = skip * model.opt.timestep
+        self._failed = np.zeros(number, bool)
+        self._started = False
+
+    @property
+    def states(self) -> Float64[np.ndarray, "n S"]:
+        """A copy of the present states (mjSTATE_FULLPHYSICS), NaN where a simulation failed."""
+        return np.where(self._failed[:, None], np.nan, self._states)
+
+    def reset(self, seeds: Sequence[int | np.random.Generator]) -> Float32[np.ndarray, "n d"]:
+        """Begin an episode everywhere, member i with the initial state of seed i."""
+        if len(seeds) != self.number:
+            raise ValueError(
+                f"a batch of {self.number} needs as many seeds to reset, got {len(seeds)}."
+            )
+        model, data = self._models[0], self._data[0]
+        for i, seed in enumerate(seeds):
+            self._states[i] = self.task.initial_state(np.random.default_rng(seed))
+            mujoco.mj_resetData(model, data)
+            mujoco.mj_setState(model, data, self._states[i], STATE)
+            mujoco.mj_forward(model, data)
+            self._sensors[i, -1] = data.sensordata
+        self._failed[:] = False
+        self._started = True
+        return self.task.observe(self._states, self._sensors[:, -1])
+
+    def step(
+        self, actions: ArrayLike
+    ) -> tuple[
+        Float32[np.ndarray, "n d"], Float64[np.ndarray, " n"], Bool[np.ndarray, " n"]
+    ]:  # fmt: skip
+        """Apply actions [n, a], clipped to the bounds: observations, rewards, terminated."""
+        clipped = self._read(actions)
+        self._fail(np.isnan(clipped).any(axis=1))
+        clipped[self._failed] = 0.0
+        self._controls[:] = clipped[:, None]
+        # Rollout stops at the first warning that MuJoCo gives: the time then stands still.
+        expected = self._states[:, 0] + 0.99 * self._duration
+        self._pool.rollout(
+            self._models,
+            self._data,
+            self._states,
+            self._controls,
+            skip_checks=True,
+            nstep=self.task.frame_skip,
+            state=self._trajectories,
+            sensordata=self._sensors,
+            chunk_size=self._chunk,
+        )
+        self._states[:] = self._trajectories[:, -1]
+        sound = np.abs(self._states).max(axis=1) < mujoco.mjMAXVAL
+        self._fail(~sound | (self._states[:, 0] < expected))
+
+        sensors = self._sensors[:, -1]
+        observations = self.task.observe(self._states, sensors)
+        rewards = self.task.reward(self._states, sensors, clipped)
+        terminated = self.task.terminated(self._states, sensors)
+        observations[self._failed] = rewards[self._failed] = np.nan
+        terminated[self._failed] = False
+        return observations, rewards, terminated
+
+    def close(self) -> None:
+        """End the threads; harmless when repeated."""
+        self._pool.close()
+
+    def _read(self, actions: ArrayLike) -> Float[np.ndarray, "n a"]:
+        """Check and clip actions."""
+        given = np.asarray(actions, np.float64)
+        if given.shape != (self.number, self.task.action_size):
+            raise ValueError(
+                f"actions of this batch must have shape {[self.number, self.task.action_size]}, "
+                f"got {list(given.shape)}."
+            )
+        if not self._started:
+            raise RuntimeError("the batch has no episodes to step: call reset() first.")
+        return np.clip(given, self._low, self._high)
+
+    def _fail(self, members: Bool[np.ndarray, " n"]) -> None:
+        """Note failures. Failed members rest: what is not a number goes nowhere but out."""
+        self._failed |= members
+        self._states[self._failed] = self._rest
+        self._sensors[self._failed] = 0.0

@@ -1,0 +1,244 @@
+"""The point wall task: a heavy disc, driven by a force, behind a cup that opens toward it.
+
+Full throttle toward the goal ends in the cup; the way around begins by moving away from the goal.
+"""
+
+import itertools
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+from gymnasium import spaces
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
+
+from wng.envs.walls.draw import draw
+from wng.envs.walls.map import Box, Map
+
+Number = Float[Array, ""]
+
+
+def cup(depth: float, half_width: float) -> tuple[Box, ...]:
+    """Two arms of length `depth` at y = ±`half_width`, closed at x = 14; walls 0.6 m thick."""
+    middle, half = 14.0 - depth / 2, depth / 2
+    return (
+        Box(middle, -half_width, half, 0.3),
+        Box(middle, half_width, half, 0.3),
+        Box(14.0, 0.0, 0.3, half_width),
+    )
+
+
+class PointState(NamedTuple):
+    """Position and velocity of the disc; a number each, so that a population is four vectors."""
+
+    x: Number
+    y: Number
+    vx: Number
+    vy: Number
+
+
+@dataclass(frozen=True)
+class PointTask:
+    """The task and its physics, a `wng.envs.jax_env.JaxEnv`. The defaults are the paper's task.
+
+    Actions are forces in x and y, in units of `force`, clipped to [−1, 1]. Observations are
+    [x, y, vx, vy]. The reward of a step is minus the distance to the goal at its end. There is no
+    friction, and no floor to scrape along. The disc slides along walls: what is left of its
+    velocity on contact is the part along the wall.
+
+    No wall lets the disc through, for the simple reason that a substep is shorter than the radius
+    even at the highest speed that an episode can reach (about 101 m/s, diagonally): a centre that
+    is at least a radius away from a wall before a substep has not reached the wall after it. Then
+    it is moved out of each wall in turn. Between walls along the axes with no gap narrower than
+    the disc, the way out of one never leads deeper into another, so that once is enough.
+    """
+
+    walls: tuple[Box, ...] = cup(depth=2.0, half_width=2.0)
+    goal: tuple[float, float] = (25.0, 0.0)
+    radius: float = 0.5  # m
+    mass: float = 56.0  # kg
+    force: float = 2000.0  # N for an action of 1
+    start_spread: float = 0.1  # m, the start is uniform within ± this around the origin
+    step_seconds: float = 0.04  # the paper's 0.02 with a frame-skip of 2
+    substeps: int = 10  # for each step
+    horizon: int = 50  # steps
+    extent: tuple[float, float, float, float] = (-4.0, 28.0, -10.0, 10.0)  # of the map
+
+    observation_size: ClassVar[int] = 4
+    action_size: ClassVar[int] = 2
+    action_low: ClassVar[tuple[float, ...]] = (-1.0, -1.0)
+    action_high: ClassVar[tuple[float, ...]] = (1.0, 1.0)
+
+    def __post_init__(self) -> None:
+        move = math.sqrt(2) * self.top_speed * self.step_seconds / self.substeps
+        if move >= self.radius:
+            raise ValueError(
+                f"with {self.substeps} substeps the disc can move {move:.2f} m at once, over its "
+                f"radius of {self.radius} m, and pass through walls: use at least "
+                f"{math.floor(move * self.substeps / self.radius) + 1} substeps."
+            )
+        start = Box(0.0, 0.0, self.start_spread, self.start_spread)
+        for box in self.walls:
+            if _between(start, box) < self.radius:
+                raise ValueError(f"the disc may start inside the wall {box}: move the wall.")
+        for one, other in itertools.combinations(self.walls, 2):
+            if 0 < _between(one, other) < 2 * self.radius:
+                raise ValueError(
+                    f"the gap between {one} and {other} is narrower than the disc: close it, "
+                    "or widen it."
+                )
+
+    @property
+    def top_speed(self) -> float:
+        """Speed along an axis after a whole episode of full throttle, in m/s."""
+        return self.force / self.mass * self.horizon * self.step_seconds
+
+    @property
+    def map(self) -> Map:
+        """The task seen from above."""
+        return Map(self.walls, self.goal, self.radius, self.extent)
+
+    def reset(self, key: PRNGKeyArray) -> tuple[PointState, Float[Array, " 4"]]:
+        """At rest, near the origin."""
+        spread = self.start_spread
+        x, y = jax.random.uniform(key, (2,), jnp.float32, -spread, spread)
+        state = PointState(x, y, jnp.zeros_like(x), jnp.zeros_like(y))
+        return state, jnp.stack(state)
+
+    def step(
+        self, state: PointState, action: Float[Array, " 2"]
+    ) -> tuple[PointState, Float[Array, " 4"], Number, Bool[Array, ""]]:
+        """Push for one step. An episode never terminates; it is truncated at the horizon."""
+        push = self._push(action)
+        state = jax.lax.fori_loop(0, self.substeps, lambda _, s: self._substep(s, push), state)
+        distance = jnp.hypot(state.x - self.goal[0], state.y - self.goal[1])
+        return state, jnp.stack(state), -distance, jnp.zeros((), bool)
+
+    def trace(
+        self, state: PointState, action: Float[Array, " 2"]
+    ) -> Float[Array, "{self.substeps} 2"]:
+        """Positions after each substep of the step that `step` would take."""
+        push = self._push(action)
+
+        def substep(state: PointState, _: None) -> tuple[PointState, Array]:
+            state = self._substep(state, push)
+            return state, jnp.stack(state[:2])
+
+        return jax.lax.scan(substep, state, None, self.substeps)[1]
+
+    def _push(self, action: Float[Array, " 2"]) -> Float[Array, " 2"]:
+        """Change of the velocity in a substep."""
+        seconds = self.step_seconds / self.substeps
+        return jnp.clip(action.astype(jnp.float32), -1, 1) * (self.force / self.mass * seconds)
+
+    def _substep(self, state: PointState, push: Float[Array, " 2"]) -> PointState:
+        """Semi-implicit Euler, then out of each wall in turn."""
+        seconds = self.step_seconds / self.substeps
+        vx, vy = state.vx + push[0], state.vy + push[1]
+        x, y = state.x + vx * seconds, state.y + vy * seconds
+        for box in self.walls:
+            distance, nx, ny = _distance(box, x, y)
+            depth = jnp.maximum(self.radius - distance, 0)
+            inward = jnp.where(depth > 0, jnp.minimum(vx * nx + vy * ny, 0), 0)
+            x, y = x + depth * nx, y + depth * ny
+            vx, vy = vx - inward * nx, vy - inward * ny
+        return PointState(x, y, vx, vy)
+
+
+def _between(a: Box, b: Box) -> float:
+    """Distance between two boxes, 0 where they touch or overlap."""
+    gap_x, gap_y = abs(a.x - b.x) - a.half_x - b.half_x, abs(a.y - b.y) - a.half_y - b.half_y
+    return math.hypot(max(gap_x, 0), max(gap_y, 0))
+
+
+def _distance(box: Box, x: Number, y: Number) -> tuple[Number, Number, Number]:
+    """Distance from a box (negative inside), and the direction straight away from it."""
+    dx, dy = x - box.x, y - box.y
+    gap_x, gap_y = jnp.abs(dx) - box.half_x, jnp.abs(dy) - box.half_y
+    inside = jnp.maximum(gap_x, gap_y)
+    # Outside, away from the nearest point of the box, which rounds the corners that the centre
+    # of the disc sees; inside, toward the nearest side.
+    out_x = jnp.where(inside > 0, jnp.maximum(gap_x, 0), jnp.where(gap_x >= gap_y, 1.0, 0.0))
+    out_y = jnp.where(inside > 0, jnp.maximum(gap_y, 0), jnp.where(gap_x < gap_y, 1.0, 0.0))
+    length = jnp.sqrt(out_x * out_x + out_y * out_y)
+    scale = 1 / length
+    nx, ny = jnp.copysign(out_x, dx) * scale, jnp.copysign(out_y, dy) * scale
+    return jnp.where(inside > 0, length, inside), nx, ny
+
+
+_reset = jax.jit(PointTask.reset, static_argnums=0)
+_step = jax.jit(PointTask.step, static_argnums=0)
+_trace = jax.jit(PointTask.trace, static_argnums=0)
+
+
+class PointWall(gymnasium.Env):
+    """The paper's cup: 2 m deep, arms at y = ±2.
+
+    The Gymnasium face of a `PointTask`, by the same compiled functions. The time limit comes from
+    Gymnasium's wrapper, and the guarantee that no wall lets the disc through holds within it.
+    """
+
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 25}  # noqa: RUF012
+    jax_env: PointTask = PointTask()
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        if render_mode not in (None, *self.metadata["render_modes"]):
+            raise ValueError(f"render_mode must be 'rgb_array' or None, got {render_mode!r}.")
+        task, self.render_mode = self.jax_env, render_mode
+        # What full throttle from the start of an episode to its end can reach.
+        far = task.start_spread + task.top_speed * task.horizon * task.step_seconds
+        bound = np.array([far, far, task.top_speed, task.top_speed], np.float32)
+        self.observation_space = spaces.Box(-bound, bound, dtype=np.float32)
+        low, high = (np.array(a, np.float32) for a in (task.action_low, task.action_high))
+        self.action_space = spaces.Box(low, high, dtype=np.float32)
+        self._state: PointState | None = None
+        self._path: list[tuple[float, float]] = []
+
+    @property
+    def map(self) -> Map:
+        """The task seen from above."""
+        return self.jax_env.map
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        """Begin an episode."""
+        super().reset(seed=seed)
+        key = jax.random.key(int(self.np_random.integers(2**31)))
+        self._state, observation = _reset(self.jax_env, key)
+        self._path = [(float(self._state.x), float(self._state.y))]
+        return np.array(observation), {}
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        """Push for one step."""
+        if self._state is None:
+            raise gymnasium.error.ResetNeeded("call reset() before the first step().")
+        push = np.asarray(action, np.float32)
+        if push.shape != (2,) or np.isnan(push).any():
+            raise ValueError(f"an action is 2 numbers, the forces in x and y, got {action!r}.")
+        if self.render_mode is not None:  # the path by substeps, or it would cut corners
+            trace = _trace(self.jax_env, self._state, push).tolist()
+            self._path += [(x, y) for x, y in trace]
+        self._state, observation, reward, terminated = _step(self.jax_env, self._state, push)
+        return np.array(observation), float(reward), bool(terminated), False, {}
+
+    def render(self) -> np.ndarray | None:
+        """A picture of the task with the path of the episode so far."""
+        if self.render_mode is None or not self._path:
+            return None
+        return draw(self.map, self._path[-1], self._path)
+
+
+class PointWallEasy(PointWall):
+    """A shallower, narrower cup: 1 m deep, arms at y = ±1.2."""
+
+    jax_env = PointTask(walls=cup(depth=1.0, half_width=1.2))
+
+
+class PointWallHard(PointWall):
+    """A deeper, wider cup: 4 m deep, arms at y = ±3.5."""
+
+    jax_env = PointTask(walls=cup(depth=4.0, half_width=3.5))

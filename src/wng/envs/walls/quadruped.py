@@ -1,0 +1,147 @@
+"""A four-legged walker before a wall: MuJoCo, eight motors."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import mujoco
+import numpy as np
+from gymnasium.spaces import Box as BoxSpace
+from jaxtyping import Bool, Float32, Float64
+
+from wng.envs.mujoco_batch import STATE, MujocoBatch
+from wng.envs.walls.map import Box, Map
+
+MODEL = Path(__file__).with_name("quadruped.xml")
+FRAME_SKIP, HORIZON = 5, 400
+
+
+class QuadrupedTask:
+    """Reach the goal behind the cup (paper, section on evolution strategies).
+
+    The reward is minus the distance of the torso to the goal in the plane; an episode never
+    terminates. The observation holds positions (15: x, y, z, a quaternion, then hip and knee of the
+    legs at 45°, 135°, 225°, 315°), velocities (14) and the normal force on each foot (4) as a share
+    of the body's weight, clipped to [0, 1]. The original has Gym's external forces on every body
+    (`cfrc_ext`) instead, which `mujoco.rollout` does not give.
+    """
+
+    def __init__(self) -> None:
+        self.model = mujoco.MjModel.from_xml_path(str(MODEL))
+        self.frame_skip, self.horizon = FRAME_SKIP, HORIZON
+        self.action_size = self.model.nu
+        self.action_low, self.action_high = (-1.0,) * self.model.nu, (1.0,) * self.model.nu
+        self.observation_size = self.model.nq + self.model.nv + self.model.nsensordata
+        walls = [self.model.geom(name) for name in ("left", "right", "back")]
+        goal = self.model.site("goal").pos
+        self.map = Map(
+            walls=tuple(Box(*wall.pos[:2].tolist(), *wall.size[:2].tolist()) for wall in walls),
+            goal=(float(goal[0]), float(goal[1])),
+            radius=float(self.model.geom("torso").size[0]),
+            extent=(-2.0, 17.0, -6.0, 6.0),
+        )
+        self._standing = np.empty(mujoco.mj_stateSize(self.model, STATE))
+        mujoco.mj_getState(self.model, mujoco.MjData(self.model), self._standing, STATE)
+        self._weight = self.model.body_mass.sum() * np.linalg.norm(self.model.opt.gravity)
+
+    def initial_state(self, rng: np.random.Generator) -> Float64[np.ndarray, " S"]:
+        """Standing at the origin, disturbed a little: positions ±0.1, velocities N(0, 0.1²)."""
+        state = self._standing.copy()
+        position, velocity = np.split(state[1:], [self.model.nq])  # state[0] is the time
+        position += rng.uniform(-0.1, 0.1, position.size)
+        position[3:7] /= np.linalg.norm(position[3:7])
+        velocity += rng.normal(0.0, 0.1, velocity.size)
+        return state
+
+    def observe(
+        self, states: Float64[np.ndarray, "n S"], sensors: Float64[np.ndarray, "n K"]
+    ) -> Float32[np.ndarray, "n d"]:
+        """Positions, velocities and clipped forces on the feet."""
+        forces = np.clip(sensors / self._weight, 0.0, 1.0)
+        return np.concatenate([states[:, 1:], forces], axis=1, dtype=np.float32)
+
+    def reward(
+        self,
+        states: Float64[np.ndarray, "n S"],
+        sensors: Float64[np.ndarray, "n K"],
+        actions: Float64[np.ndarray, "n a"],
+    ) -> Float64[np.ndarray, " n"]:
+        """Minus the distance to the goal."""
+        return -np.linalg.norm(states[:, 1:3] - self.map.goal, axis=1)
+
+    def terminated(
+        self, states: Float64[np.ndarray, "n S"], sensors: Float64[np.ndarray, "n K"]
+    ) -> Bool[np.ndarray, " n"]:
+        """Never."""
+        return np.zeros(len(states), bool)
+
+
+class QuadrupedWall(gymnasium.Env):
+    """`QuadrupedTask` for Gymnasium: bit for bit what `MujocoBatch` does with the same seed."""
+
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 20}  # noqa: RUF012
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        if render_mode not in (None, *self.metadata["render_modes"]):
+            raise ValueError(f"render_mode must be 'rgb_array' or None, got {render_mode!r}.")
+        self.render_mode = render_mode
+        self.mujoco_task = task = QuadrupedTask()
+        self.observation_space = BoxSpace(-np.inf, np.inf, (task.observation_size,), np.float32)
+        self.action_space = BoxSpace(-1.0, 1.0, (task.action_size,), np.float32)
+        self._batch = MujocoBatch(task, 1, threads=1)
+        self._viewer: Any = None
+
+    @property
+    def map(self) -> Map:
+        """The task seen from above."""
+        return self.mujoco_task.map
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        """Begin an episode."""
+        super().reset(seed=seed)
+        return self._batch.reset([self.np_random])[0], {}
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        """Hold an action for 0.05 seconds."""
+        action = np.asarray(action, np.float64)
+        if action.shape != self.action_space.shape or np.isnan(action).any():
+            raise ValueError(
+                f"an action of QuadrupedWall is {self.mujoco_task.action_size} numbers, "
+                f"got {action.tolist()}."
+            )
+        observations, rewards, _ = self._batch.step(action[None])
+        return observations[0], float(rewards[0]), False, False, {}
+
+    def render(self) -> np.ndarray | None:
+        """A picture of the walker, the cup and the goal; None unless `render_mode` is set."""
+        if self.render_mode is None:
+            return None
+        if self._viewer is None:
+            self._viewer = _viewer(self.mujoco_task.model)
+        model, data = self._viewer.model, self._viewer.data
+        mujoco.mj_setState(model, data, self._batch.states[0], STATE)
+        mujoco.mj_forward(model, data)
+        self._viewer.make_context_current()  # there may be others
+        return self._viewer.render("rgb_array", camera_id=model.camera("overview").id)
+
+    def close(self) -> None:
+        """Free the simulator and the renderer; harmless when repeated."""
+        self._batch.close()
+        if self._viewer is not None:
+            self._viewer.make_context_current()  # or another's buffers would be freed
+            self._viewer.con.free()
+            self._viewer.free()
+            self._viewer = None
+
+
+def _viewer(model: mujoco.MjModel) -> Any:
+    """Gymnasium's renderer: it chooses an OpenGL now, MuJoCo's own did so when first imported."""
+    from gymnasium.envs.mujoco.mujoco_rendering import OffScreenViewer
+
+    if sys.platform == "linux" and "DISPLAY" not in os.environ:
+        os.environ.setdefault("MUJOCO_GL", "egl")  # no screen
+    return OffScreenViewer(model, mujoco.MjData(model), width=640, height=480)
