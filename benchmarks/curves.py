@@ -17,8 +17,9 @@ from pathlib import Path
 import numpy as np
 
 import wng
-from wng.cli.look import bootstrap_band, find_runs, on_grid
+from wng.cli.look import find_runs
 from wng.experiments.output import figure, markdown_table, save, write_csv
+from wng.experiments.statistics import bootstrap_band, on_grid
 from wng.policy_gradient.methods import METHODS
 from wng.runs.directory import RunDirectory
 from wng.runs.metrics import read_metrics

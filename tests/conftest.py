@@ -1,5 +1,8 @@
+import atexit
 import contextlib
+import shutil
 import signal
+import tempfile
 from collections.abc import Iterator
 
 import jax
@@ -8,6 +11,12 @@ import pytest
 with contextlib.suppress(ValueError):  # in the main thread only
     # Started in the background, a shell has us ignore Ctrl-C, and so would all children of tests.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Many tests compile the same programs again: each test process remembers its own.
+compiled = tempfile.mkdtemp(prefix="wng-tests-")
+atexit.register(shutil.rmtree, compiled, ignore_errors=True)
+jax.config.update("jax_compilation_cache_dir", compiled)
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
 
 
 @pytest.fixture

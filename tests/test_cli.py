@@ -13,10 +13,9 @@ import pytest
 import wng
 from wng import cli
 from wng.cli.train import Train
-from wng.policy_gradient import agent
 from wng.policy_gradient.methods import METHODS
 from wng.policy_gradient.trainer import Trainer
-from wng.runs import checkpoint
+from wng.runs import checkpoint, training
 from wng.runs.directory import RunDirectory
 from wng.runs.metrics import read_metrics
 
@@ -226,12 +225,8 @@ def test_names_of_methods_and_combinations(words: str, name: str) -> None:
     command = cli.parse("train", words.split())
     assert command.name == name
     if name in METHODS:
-        method = METHODS[name]
-        assert (command.config.proximity, command.config.geometry, command.config.step) == (
-            method.proximity,
-            method.geometry,
-            method.step,
-        )
+        axes = METHODS[name].axes
+        assert {axis: getattr(command.config, axis) for axis in axes} == axes
 
 
 def test_methods(monkeypatch, capsys) -> None:
@@ -321,7 +316,7 @@ def test_ctrl_c_saves_and_the_printed_command_goes_on(monkeypatch, capsys, tmp_p
 
 
 def test_a_damaged_checkpoint_is_named_and_passed_over(monkeypatch, capsys, tmp_path) -> None:
-    monkeypatch.setattr(agent, "CHECKPOINT_SECONDS", -1.0)
+    monkeypatch.setattr(training, "CHECKPOINT_SECONDS", -1.0)
     assert train(monkeypatch, tmp_path, "pg", "--env", PROBE) == 0
     folder = tmp_path / "wng-ProbeContextual-v0" / "pg" / "seed0"
     newest, previous = checkpoint.saved(folder / "checkpoints")

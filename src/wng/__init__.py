@@ -15,6 +15,11 @@ from wng.estimator import (
     polynomial_basis,
     scale_by_wasserstein,
 )
+from wng.evolution.agent import Evolution
+from wng.evolution.config import EvolutionConfig
+from wng.evolution.methods import BGES, BGWNES, ES, NSRES, WNES
+from wng.evolution.strategy import Strategy
+from wng.loading import load
 from wng.policy_gradient.agent import (
     BGPG,
     BGWNPG,
@@ -26,7 +31,6 @@ from wng.policy_gradient.agent import (
     WNPG,
     WTRPO,
     Agent,
-    load,
 )
 from wng.policy_gradient.config import Config
 from wng.runs.directory import RunDirectory
@@ -34,20 +38,28 @@ from wng.runs.directory import RunDirectory
 __version__ = version("wng")
 
 __all__ = [
+    "BGES",
     "BGPG",
+    "BGWNES",
     "BGWNPG",
+    "ES",
     "NPG",
+    "NSRES",
     "PG",
     "PPO",
     "PPOKL",
     "TRPO",
+    "WNES",
     "WNPG",
     "WTRPO",
     "Agent",
     "Config",
     "Damping",
     "Embedding",
+    "Evolution",
+    "EvolutionConfig",
     "RunDirectory",
+    "Strategy",
     "Trajectory",
     "WassersteinMetric",
     "__version__",

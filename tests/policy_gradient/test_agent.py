@@ -8,10 +8,10 @@ from gymnasium.spaces import Box, Discrete
 from tiny import TINY
 
 import wng
-from wng.policy_gradient import agent as agent_module
+from wng.envs import episodes
 from wng.policy_gradient.agent import Agent
 from wng.policy_gradient.methods import METHODS, preset
-from wng.runs import checkpoint
+from wng.runs import checkpoint, training
 from wng.runs.metrics import read_metrics
 
 PROBE = "wng/ProbeContextual-v0"
@@ -104,7 +104,7 @@ def test_predict_says_what_shape_an_observation_has(trained: Agent, observation)
 
 
 def test_shaped_observations_discrete_actions_and_no_time_limit(monkeypatch) -> None:
-    monkeypatch.setattr(agent_module, "LONGEST_EPISODE", 7)
+    monkeypatch.setattr(episodes, "LONGEST_EPISODE", 7)
     agent = tiny("FromFive-v0", "pg").learn(64, progress=False)
     for shape, expected in [((2, 2), ()), ((4,), ()), ((3, 2, 2), (3,)), ((3, 4), (3,))]:
         actions = agent.predict(np.zeros(shape), deterministic=False)
@@ -155,7 +155,7 @@ def test_load_says_what_is_not_an_agent(tmp_path) -> None:
 
 
 def test_a_run_in_two_sessions_is_the_run_in_one(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(agent_module, "CHECKPOINT_SECONDS", -1.0)
+    monkeypatch.setattr(training, "CHECKPOINT_SECONDS", -1.0)
     whole = tiny()
     whole_run = new_run(whole, tmp_path / "whole")
     whole.learn(256, progress=False, run=whole_run)
@@ -176,7 +176,7 @@ def test_a_run_in_two_sessions_is_the_run_in_one(tmp_path, monkeypatch) -> None:
 def test_a_damaged_checkpoint_is_refused_by_name_and_the_previous_one_used(
     tmp_path, monkeypatch
 ) -> None:
-    monkeypatch.setattr(agent_module, "CHECKPOINT_SECONDS", -1.0)
+    monkeypatch.setattr(training, "CHECKPOINT_SECONDS", -1.0)
     whole = tiny().learn(256, progress=False)
     for damage in ("cut", "altered"):
         agent = tiny()
@@ -244,15 +244,15 @@ def test_an_error_in_a_callback_leaves_a_run_that_goes_on(tmp_path, trained, err
 def test_a_full_disk_leaves_metrics_and_checkpoints_that_agree(tmp_path, monkeypatch) -> None:
     agent = tiny()
     run = new_run(agent, tmp_path)
-    write = agent_module.MetricsWriter.write
+    write = training.MetricsWriter.write
 
     def full(self, row) -> None:
         if row["iteration"] == 3:
             raise OSError("no space left")
         write(self, row)
 
-    monkeypatch.setattr(agent_module, "CHECKPOINT_SECONDS", -1.0)
-    monkeypatch.setattr(agent_module.MetricsWriter, "write", full)
+    monkeypatch.setattr(training, "CHECKPOINT_SECONDS", -1.0)
+    monkeypatch.setattr(training.MetricsWriter, "write", full)
     with pytest.raises(OSError, match="no space left"):
         agent.learn(640, progress=False, run=run)
     assert wng.load(run.path).steps == 128

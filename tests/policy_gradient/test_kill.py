@@ -16,8 +16,8 @@ from wng.runs import checkpoint
 from wng.runs.metrics import read_metrics
 
 DRIVER = """
-from wng.policy_gradient import agent
-agent.CHECKPOINT_SECONDS = 0.0  # a checkpoint at every iteration: kills hit the writing too
+from wng.runs import training
+training.CHECKPOINT_SECONDS = 0.0  # a checkpoint at every iteration: kills hit the writing too
 from wng.cli import main
 main()
 """

@@ -15,11 +15,12 @@ from random_data import (
     small_method,
 )
 
-from wng.policy_gradient.config import CHOICES, Config
+from wng.policy_gradient.config import LIMITS, Config
 from wng.policy_gradient.geometry import Windows, kernel_metric
-from wng.policy_gradient.methods import METHODS, find_method, nearest_method, preset
+from wng.policy_gradient.methods import METHODS, nearest_method, preset
 from wng.policy_gradient.proximity import Batch, standardized
 from wng.policy_gradient.update import Rollout
+from wng.settings import find_method
 
 # The table
 
@@ -42,8 +43,8 @@ def test_every_name_is_a_point_on_the_axes(name: str, axes: str) -> None:
     for settings in ("tuned", "paper", "released"):
         config = preset(name, settings)
         assert f"{config.proximity} {config.geometry} {config.step}" == axes
-    assert METHODS[find_method(name).key].title == name
-    assert find_method(name.replace("-", "").lower()) is find_method(name)
+    assert METHODS[find_method(name, METHODS).key].title == name
+    assert find_method(name.replace("-", "").lower(), METHODS) is find_method(name, METHODS)
 
 
 def test_settings_have_the_papers_numbers() -> None:
@@ -226,7 +227,7 @@ def test_npg_goes_along_the_dense_fisher_solve() -> None:
 GRID = [
     (proximity, geometry, step, discrete)
     for proximity, geometry, step in itertools.product(
-        CHOICES["proximity"], CHOICES["geometry"], CHOICES["step"]
+        LIMITS.choices["proximity"], LIMITS.choices["geometry"], LIMITS.choices["step"]
     )
     for discrete in (False, True)
     if not (discrete and geometry == "wasserstein-exact")
@@ -280,7 +281,7 @@ def test_every_method_has_an_update_with_the_released_settings(method: str) -> N
 
 def test_the_covering_cases_cover_each_axis() -> None:
     for axis, name in enumerate(("proximity", "geometry", "step")):
-        assert {case[axis] for case in COVERING} == set(CHOICES[name])
+        assert {case[axis] for case in COVERING} == set(LIMITS.choices[name])
     assert len(GRID) == 32 + 24
 
 

@@ -9,7 +9,8 @@ from gymnasium.spaces import Box
 from tiny import TINY
 
 from wng.policy_gradient.methods import preset
-from wng.policy_gradient.trainer import FRUITLESS, NonFiniteError, Trainer
+from wng.policy_gradient.trainer import FRUITLESS, Trainer
+from wng.runs.training import NonFiniteError
 
 
 class Faulty(gymnasium.Env):

@@ -115,3 +115,18 @@ def as_embedding(found: object) -> Embedding:
     raise ValueError(
         f"an embedding is a name, a function of a Trajectory, or a wng.Embedding; got {found!r}."
     )
+
+
+def code_name(embedding: object) -> str:
+    """How a configuration names a function: in brackets, as no embedding of ours is."""
+    fn = getattr(embedding, "fn", embedding)
+    return f"<{getattr(fn, '__name__', type(fn).__name__).strip('<>')}>"
+
+
+def check_loadable(name: str, embedding: object, path: object) -> None:
+    """Raise if an agent was made with a function, which files do not hold, and none is given."""
+    if embedding is None and name.startswith("<"):
+        raise ValueError(
+            f"{path} was trained with the embedding {name}, a function, and files hold no code: "
+            "pass it as embedding=…"
+        )

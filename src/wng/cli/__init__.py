@@ -20,9 +20,11 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "eval": ("wng.cli.look", "Eval"),
     "video": ("wng.cli.look", "Video"),
     "plot": ("wng.cli.look", "Plot"),
+    "map": ("wng.cli.map", "MapCommand"),
     "methods": ("wng.cli.look", "Methods"),
     "reproduce toys": ("wng.cli.reproduce", "Toys"),
     "reproduce transport": ("wng.cli.reproduce", "Transport"),
+    "reproduce es": ("wng.cli.reproduce", "EvolutionStudy"),
 }
 
 # What tyro says, and what we say.
@@ -46,7 +48,10 @@ def command_class(name: str) -> Any:
 def summary(words: list[str]) -> str:
     """Help for `wng` and for a command with subcommands."""
     prefix = " ".join(words)
-    lines = ["Wasserstein natural gradients for reinforcement learning.", ""]
+    lines = [
+        "Wasserstein natural gradients for reinforcement learning and evolution strategies.",
+        "",
+    ]
     for name in COMMANDS:
         if name.startswith(prefix):
             first_line = str(command_class(name).__doc__).splitlines()[0]
@@ -77,6 +82,7 @@ def parse(name: str, flags: list[str]) -> Any:
     """The command with its flags; ValueError with one sentence where tyro would draw a box."""
     cls = command_class(name)
     default = cls.before(flags) if hasattr(cls, "before") else None
+    cls = cls if default is None else type(default)  # `train` has flags for each family
     output = io.StringIO()
     columns = os.environ.get("COLUMNS")
     os.environ["COLUMNS"] = "90"  # on a wider terminal tyro sets groups side by side

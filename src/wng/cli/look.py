@@ -10,17 +10,18 @@ import tyro
 from rich.table import Table
 
 from wng.cli.console import console, note
+from wng.cli.families import FAMILIES, METHODS, family_of, title_of
 from wng.experiments.output import figure, save
-from wng.policy_gradient.config import Config
-from wng.policy_gradient.methods import METHODS, Settings, find_method, preset
+from wng.experiments.statistics import bootstrap_band, on_grid
 from wng.runs.directory import RunDirectory
 from wng.runs.metrics import read_metrics
+from wng.settings import Settings, find_method
 
 if TYPE_CHECKING:
+    from wng.evolution.agent import Evolution
     from wng.policy_gradient.agent import Agent
 
 Run = Annotated[Path, tyro.conf.Positional]
-BINS = 100  # points of a curve
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ class Video:
 
     def run(self) -> None:
         """Write the film."""
-        from wng.policy_gradient.video import film
+        from wng.envs.video import film
 
         folder = self.run_path if self.run_path.is_dir() else self.run_path.parent
         path = self.to or folder / "video.mp4"
@@ -114,25 +115,31 @@ class Methods:
     """Show every setting of this one."""
     settings: Settings = "tuned"
     """tuned, paper or released."""
+    env: str = ""
+    """Id of an environment that may have settings of its own."""
 
     def run(self) -> None:
         """Print the table."""
         if self.method:
-            config = preset(self.method, self.settings)
-            table = Table(title=f"{find_method(self.method).title}, settings {self.settings}")
+            method = find_method(self.method, METHODS)
+            family = family_of(method.key)
+            config = family.preset(method.key, self.settings, self.env)
+            table = Table(title=f"{method.title}, settings {self.settings}")
             table.add_column("flag")
             table.add_column("value")
-            for f in fields(Config):
+            for f in fields(family.config):
                 table.add_row(f"--{f.name.replace('_', '-')}", str(getattr(config, f.name)))
             console.print(table)
             return
-        table = Table(title="wng train METHOD --env ID")
-        for name in ("method", "proximity", "geometry", "step"):
-            table.add_column(name, no_wrap=True)
-        table.add_column("what it is")
-        for name, m in METHODS.items():
-            table.add_row(name, m.proximity, m.geometry, m.step, m.about)
-        console.print(table)
+        for family in FAMILIES:
+            table = Table(title=f"wng train METHOD --env ID: {family.title}")
+            axes = list(next(iter(family.methods.values())).axes)
+            for name in ("method", *axes):
+                table.add_column(name, no_wrap=True)
+            table.add_column("what it is")
+            for name, m in family.methods.items():
+                table.add_row(name, *m.axes.values(), m.about)
+            console.print(table)
         console.print(
             "Any other combination: wng train --proximity X --geometry Y --step Z --env ID\n"
             "All settings of one:   wng methods wnpg --settings tuned|paper|released",
@@ -141,9 +148,9 @@ class Methods:
         )
 
 
-def load_agent(path: Path) -> "Agent":
+def load_agent(path: Path) -> "Agent | Evolution":
     """`wng.load`, with what was amiss on the console."""
-    from wng.policy_gradient.agent import load
+    from wng.loading import load
 
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
@@ -171,8 +178,7 @@ def draw_curves(folders: list[Path], to: Path) -> Path:
         rows = read_metrics(folder) if (folder / "metrics.csv").exists() else {}
         if len(rows.get("steps", [])) == 0:
             raise ValueError(f"{folder} has no metrics yet: train it for an iteration first.")
-        name = run.record["method"]
-        title = METHODS[name].title if name in METHODS else name
+        title = title_of(run.record["method"])
         panel = groups.setdefault(run.record["env"], {})
         panel.setdefault(title, []).append((rows["steps"], rows["return"]))
     fig, axes = figure(1, len(groups), (6.5 * len(groups), 4.2))
@@ -191,32 +197,3 @@ def draw_curves(folders: list[Path], to: Path) -> Path:
         axis.legend(frameon=False, fontsize=8)
     save(fig, to)
     return to
-
-
-def on_grid(
-    curves: list[tuple[np.ndarray, np.ndarray]], bins: int = BINS
-) -> tuple[np.ndarray, np.ndarray]:
-    """Each run's return averaged in the same bins of steps, up to where the shortest run ends.
-
-    A bin without an episode has the value of the one before it; bins before the first are left out.
-    """
-    end = min(steps[-1] for steps, _ in curves)
-    number = min(bins, max(1, min(len(steps) for steps, _ in curves)))
-    edges = np.linspace(0, end, number + 1)
-    values = np.full((len(curves), number), np.nan)
-    for row, (steps, returns) in zip(values, curves, strict=True):
-        known = np.isfinite(returns) & (steps <= end)
-        place = np.clip(np.digitize(steps[known], edges[1:-1], right=True), 0, number - 1)
-        for i in range(number):
-            inside = returns[known][place == i]
-            row[i] = inside.mean() if len(inside) else (row[i - 1] if i else np.nan)
-    known_to_all = np.isfinite(values).all(axis=0)
-    return edges[1:][known_to_all], values[:, known_to_all]
-
-
-def bootstrap_band(values: np.ndarray, draws: int = 1000) -> tuple[np.ndarray, np.ndarray]:
-    """95% interval of the mean over runs, by resampling runs."""
-    pick = np.random.default_rng(0).integers(len(values), size=(draws, len(values)))
-    means = values[pick].mean(axis=1)
-    low, high = np.percentile(means, [2.5, 97.5], axis=0)
-    return low, high

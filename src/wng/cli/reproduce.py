@@ -5,9 +5,10 @@ from pathlib import Path
 from typing import Literal
 
 from wng.cli.console import command_line, console
-from wng.experiments import toys_figures, toys_report, toys_study, transport
+from wng.experiments import toys_figures, toys_report, toys_study, transport, walls
 from wng.experiments.toys import ToySettings
 from wng.experiments.transport import TransportSettings
+from wng.experiments.walls import WallSettings
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,32 @@ class Transport:
         self.out.mkdir(parents=True, exist_ok=True)
         with console.status("Transport"):
             transport.reproduce(self.settings, self.out, command_line())
+        finished(self.out)
+
+
+@dataclass(frozen=True)
+class EvolutionStudy:
+    """All evolution strategies on a wall task (the paper's ES figure). About five minutes.
+
+    Writes figures/, data/ and report.md. Stopped, it goes on where it was when it is called again.
+    """
+
+    settings: WallSettings = field(default_factory=WallSettings)
+    out: Path = Path("results/evolution/pointwall")
+    """Folder to write to."""
+    scale: Literal["smoke", "short", "paper"] = "paper"
+    """smoke: 2 seeds of 25,000 steps, to see that everything works. short and paper: as set."""
+
+    def run(self) -> None:
+        """Run the study."""
+        settings = self.settings
+        if self.scale == "smoke":
+            settings = replace(settings, seeds=2, steps=25_000)
+        study = walls.run_study(settings, self.out)
+        walls.draw_curves(study, settings.env, self.out / "figures" / "curves.png")
+        walls.draw_paths(study, settings.env, self.out / "figures" / "paths.png")
+        walls.write_report(study, settings, command_line(), self.out)
+        console.print(walls.table(study), highlight=False)
         finished(self.out)
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from wng import envs
 from wng.behavior.embedding import find_embedding
 from wng.cli.console import note
+from wng.cli.families import GRADIENT
 from wng.cli.train import STOPPED, Train, say_how_to_resume
 from wng.envs.workers import available_cores
 from wng.runs.interrupt import stop_on_signals
@@ -30,7 +31,7 @@ def run_seeds(train: Train) -> None:
     seeds = parse_seeds(train.seeds)
     for seed in seeds:  # refuse before anything has started
         train.existing(seed)
-    envs.check_env(train.env, train.config.backend)
+    envs.check_env(train.env, train.config.backend if train.family is GRADIENT else "gymnasium")
     find_embedding(train.config.embedding)
     with stop_on_signals() as stop, TrainingProgress() as progress:
         for seed in seeds:
@@ -52,7 +53,8 @@ def run_seeds(train: Train) -> None:
     ends = [_last(train, seed)[1].get("return", np.nan) for seed in seeds]
     note(
         f"\n{train.name} on {train.env}: return {np.mean(ends):.1f} ± {np.std(ends):.1f} over "
-        f"{len(seeds)} seeds (last 100 episodes of each).\n"
+        f"{len(seeds)} seeds ({'last 100 episodes' if train.family is GRADIENT else 'mean policy'} "
+        "of each).\n"
         f"Next:\n  wng plot {shlex.quote(str(parent.parent))}/*/seed*"
     )
 
@@ -116,7 +118,8 @@ def _last(train: Train, seed: int) -> tuple[int, dict[str, float]]:
         return 0, {}
     if not len(rows.get("steps", [])):
         return 0, {}
-    fields = {"return": float(rows["return_recent"][-1]), "KL": float(rows["kl"][-1])}
+    shown = {"return": "return_recent", "KL": "kl", "past wall": "population_past_wall"}
+    fields = {name: float(rows[key][-1]) for name, key in shown.items() if key in rows}
     return int(rows["steps"][-1]), fields
 
 

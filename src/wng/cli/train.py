@@ -13,10 +13,12 @@ import numpy as np
 import tyro
 
 from wng.cli.console import console, note
-from wng.names import nearest
-from wng.policy_gradient.config import CHOICES, Config
-from wng.policy_gradient.methods import METHODS, Settings, find_method, nearest_method, preset
+from wng.cli.families import METHODS, Family, agent_class, family_of
+from wng.evolution.config import EvolutionConfig
+from wng.policy_gradient.config import Config
+from wng.policy_gradient.methods import nearest_method
 from wng.runs.directory import RunDirectory, safe_name
+from wng.settings import Settings, check_choice, find_method
 
 STOPPED = 130  # exit code: by Ctrl-C or SIGTERM, and saved
 
@@ -40,10 +42,11 @@ class Train:
     }
 
     method: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="METHOD")] = ""
-    """pg, ppo, ppokl, npg, trpo, bgpg, wnpg, bgwnpg or wtrpo. Leave it out to combine your own:
+    """pg, ppo, ppokl, npg, trpo, bgpg, wnpg, bgwnpg, wtrpo; or es, esclip, nsres, bges, wnes,
+    bgwnes, whose flags `wng train wnes --help` lists. Leave it out to combine your own:
     --proximity clip --geometry wasserstein --step optimizer."""
     env: str = ""
-    """A Gymnasium id, such as Hopper-v5, or module:id."""
+    """A Gymnasium id, such as Hopper-v5 or wng/PointWall-v0, or module:id."""
     steps: float = 300_000
     """Environment steps in all."""
     seed: int = 0
@@ -60,36 +63,43 @@ class Train:
     config: Config = field(default_factory=Config)
 
     @classmethod
-    def before(cls, flags: list[str]) -> "Train":
-        """The defaults, which the method and --settings choose; so --help shows the real ones."""
+    def before(cls, flags: list[str]) -> "Train | Evolve":
+        """The defaults, which method, environment and --settings choose; --help shows them."""
         given, words = _split(flags)
-        for name, options in {"settings": get_args(Settings), **CHOICES}.items():
-            if name in given and given[name] not in options:
-                raise ValueError(
-                    f"--{name} '{given[name]}' is unknown: did you mean "
-                    f"'{nearest(given[name], options)}'?"
-                )
         method = words[0] if words else ""
+        family = family_of(method)
+        for name, options in {"settings": get_args(Settings), **family.limits.choices}.items():
+            if name in given:
+                check_choice(f"--{name}", given[name], options)
+        command = cls if family.config is Config else Evolve
         if any(name.removeprefix("no_") not in (*_kinds(), "h", "help") for name in given):
-            return cls()  # the parser will complain about a flag
-        axes = [given.get(axis, "") for axis in ("proximity", "geometry", "step")]
+            return command()  # the parser will complain about a flag
         if method:
-            find_method(method)
-        base = method or nearest_method(*axes)
+            find_method(method, METHODS)
+        base = method or nearest_method(
+            *(given.get(axis, "") for axis in ("proximity", "geometry", "step"))
+        )
         settings: Any = given.get("settings", "tuned")
-        return cls(method=method, settings=settings, config=preset(base, settings))
+        config: Any = family.preset(base, settings, given.get("env", ""))
+        return command(method=method, settings=settings, config=config)
+
+    @property
+    def family(self) -> Family:
+        """Policy gradients or evolution strategies."""
+        return family_of(self.method)
 
     @property
     def name(self) -> str:
         """What the run is called: the method, or the axes if they are no method's."""
-        config = self.config
-        axes = (config.proximity, config.geometry, config.step)
+        methods = self.family.methods
+        names = next(iter(methods.values())).axes
+        axes = {axis: getattr(self.config, axis) for axis in names}
         if self.method:
-            method = find_method(self.method)
-            if axes == (method.proximity, method.geometry, method.step):
+            method = find_method(self.method, methods)
+            if axes == method.axes:
                 return method.key
-        named = [k for k, m in METHODS.items() if (m.proximity, m.geometry, m.step) == axes]
-        return named[0] if named and not self.method else "_".join(axes)
+        named = [key for key, method in methods.items() if method.axes == axes]
+        return named[0] if named and not self.method else "_".join(axes.values())
 
     def run(self) -> None:
         """Train."""
@@ -130,14 +140,37 @@ class Train:
         return run
 
 
+@dataclass(frozen=True)
+class Evolve(Train):
+    """Evolve a policy: `wng train wnes --env wng/PointWall-v0`. `wng methods` lists the methods.
+
+    The run is kept in OUT/<env>/<method>/seed<k>: the configuration, metrics.csv, TensorBoard
+    events, checkpoints. Ctrl-C saves and stops; the same command with --resume goes on.
+    """
+
+    headings: ClassVar = {
+        "proximity": "WHAT IS LEARNED",
+        "population": "POPULATION",
+        "backend": "EPISODES",
+        "policy": "POLICY",
+        "embedding": "BEHAVIOUR",
+        "beta": "PROXIMITY",
+        "delta": "GEOMETRY",
+    }
+    steps: float = 1_000_000
+    """Environment steps in all."""
+    config: EvolutionConfig = field(  # type: ignore[assignment]
+        default_factory=EvolutionConfig
+    )
+    """Settings of the strategy, its population and its policy."""
+
+
 def run_one(train: Train) -> None:
     """One seed, in this process."""
-    from wng.policy_gradient.agent import Agent
-
     quiet = "WNG_QUIET" in os.environ  # one of several seeds, whose parent shows the progress
     with console.status("Preparing the environments") if not quiet else contextlib.nullcontext():
         run = train.existing(train.seed)
-        agent = Agent(train.env, train.name, train.seed, config=train.config)
+        agent = agent_class(train.family)(train.env, train.name, train.seed, config=train.config)
     try:
         if run is None:
             run = RunDirectory.create(train.out, train.env, train.name, train.seed, train.record)
@@ -212,4 +245,5 @@ def _split(flags: list[str]) -> tuple[dict[str, str], list[str]]:
 
 def _kinds() -> dict[str, Any]:
     """The type of each flag."""
-    return {f.name: f.type for cls in (Train, Config) for f in dataclasses.fields(cls)}
+    commands = (Train, EvolutionConfig, Config)
+    return {f.name: f.type for cls in commands for f in dataclasses.fields(cls)}

@@ -33,6 +33,14 @@ class EnvSpec:
     action_high: tuple[float, ...]
     action_start: int  # the first of the discrete actions
 
+    def as_taken(self, actions: np.ndarray) -> np.ndarray:
+        """Actions, float [n, action_size] or whole numbers [n] from 0, as the environment's own."""
+        if self.discrete:
+            return actions + self.action_start
+        low, high = (np.array(x, self.action_dtype) for x in (self.action_low, self.action_high))
+        clipped = np.clip(actions, low, high).astype(self.action_dtype)
+        return clipped.reshape(*actions.shape[:-1], *self.action_shape)
+
 
 class Transition(NamedTuple):
     """One step of all environments. Where an episode ended the next one has begun already."""
@@ -94,8 +102,6 @@ class Ledger:
         width = () if spec.discrete else (spec.action_size,)
         dtype = np.int64 if spec.discrete else np.float32
         self.action_shape, self._action_dtype = (num_envs, *width), dtype
-        self._low = np.array(spec.action_low, spec.action_dtype)
-        self._high = np.array(spec.action_high, spec.action_dtype)
         self._actions = np.zeros((num_envs, 64 if spec.replayable else 0, *width), dtype)
         self.episodes = np.full(num_envs, -1)
         self.observations = np.zeros((num_envs, spec.observation_size), np.float32)
@@ -133,10 +139,7 @@ class Ledger:
 
     def to_env(self, actions: np.ndarray) -> np.ndarray:
         """Recorded actions [..., a] or [...] as the environment takes them."""
-        if self._spec.discrete:
-            return actions + self._spec.action_start
-        clipped = np.clip(actions, self._low, self._high).astype(self._spec.action_dtype)
-        return clipped.reshape(*actions.shape[:-1], *self._spec.action_shape)
+        return self._spec.as_taken(actions)
 
     def record(
         self,

@@ -54,10 +54,12 @@ class SeededVectorEnv:
         self._closed = False
         self._whole = True  # the environments are where the ledger says
 
-    def reset(self) -> Float32[np.ndarray, "n d"]:
-        """Begin the next episode everywhere (the first one at the first call)."""
+    def reset(self, episode: int | None = None) -> Float32[np.ndarray, "n d"]:
+        """Begin the next episode everywhere (the first one at the first call), or this one."""
         self._check_open()
         episodes = self._ledger.episodes + 1
+        if episode is not None:
+            episodes[:] = episode
         self._runner.buffers.episodes[:] = episodes
         self._run("reset")
         self._ledger.begin(episodes, self._runner.buffers.observations.copy())

@@ -1,11 +1,9 @@
 """Every setting of a policy-gradient run, in one frozen dataclass."""
 
-import dataclasses
-import math
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
-from wng.names import nearest
+from wng.settings import Limits
 
 Proximity = Literal["none", "clip", "kl", "wasserstein"]
 Geometry = Literal["euclidean", "fisher", "wasserstein", "wasserstein-exact"]
@@ -122,13 +120,7 @@ class Config:
     """Halvings of the step before it is given up."""
 
     def __post_init__(self) -> None:
-        for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            if field.type is float and isinstance(value, int) and not isinstance(value, bool):
-                object.__setattr__(self, field.name, float(value))
-            elif field.type is int and (isinstance(value, bool) or not isinstance(value, int)):
-                raise ValueError(f"{field.name} must be a whole number, got {value!r}.")
-            check_field(field.name, getattr(self, field.name))
+        LIMITS.check(self)
         if self.rollout % self.num_envs:
             raise ValueError(
                 f"rollout={self.rollout} must be a multiple of num_envs={self.num_envs}: "
@@ -143,45 +135,17 @@ class Config:
             object.__setattr__(self, "relative_damping", False)  # solved by CG: no eigenvalues
 
 
-CHOICES: dict[str, tuple[str, ...]] = {
-    "proximity": get_args(Proximity),
-    "geometry": get_args(Geometry),
-    "step": get_args(Step),
-    "jacobian": get_args(Jacobian),
-    "backend": get_args(Backend),
-    "optimizer": ("adam", "sgd"),
-}
-AT_LEAST: dict[str, int] = {"adapt_damping": 0, "backtracks": 0, "dual_steps": 0}
-ANY_SIGN = ("log_std",)
-AT_MOST_ONE = ("gamma", "gae_lambda")
-MAY_BE_ZERO = ("gae_lambda", "gamma", "penalty", "value_weight")
-
-
-def check_field(name: str, value: Any) -> None:
-    """One clear sentence for a value that makes no sense."""
-    if name in CHOICES:
-        if value not in CHOICES[name]:
-            raise ValueError(
-                f"{name} '{value}' is unknown: did you mean '{nearest(str(value), CHOICES[name])}'?"
-            )
-    elif name == "hidden":
-        widths = value if isinstance(value, tuple | list) else ()
-        if not widths or any(not isinstance(w, int) or w < 1 for w in widths):
-            raise ValueError(f"hidden must be one or more widths of at least 1, got {value!r}.")
-    elif isinstance(value, bool) or name == "embedding":
-        pass
-    elif not isinstance(value, int | float):
-        raise ValueError(f"{name} must be a number, got {value!r}.")
-    elif name in ANY_SIGN:
-        if not math.isfinite(value):
-            raise ValueError(f"{name} must be finite, got {value}.")
-    elif isinstance(value, int):
-        if value < AT_LEAST.get(name, 1):
-            raise ValueError(f"{name} must be at least {AT_LEAST.get(name, 1)}, got {value}.")
-    else:
-        low_enough = value <= 1 or name not in AT_MOST_ONE
-        positive = value >= 0 if name in MAY_BE_ZERO else value > 0
-        if not (math.isfinite(value) and positive and low_enough):
-            most = " and at most 1" if name in AT_MOST_ONE else ""
-            least = "at least 0" if name in MAY_BE_ZERO else "positive"
-            raise ValueError(f"{name} must be finite, {least}{most}, got {value}.")
+LIMITS = Limits(
+    choices={
+        "proximity": get_args(Proximity),
+        "geometry": get_args(Geometry),
+        "step": get_args(Step),
+        "jacobian": get_args(Jacobian),
+        "backend": get_args(Backend),
+        "optimizer": ("adam", "sgd"),
+    },
+    at_least={"adapt_damping": 0, "backtracks": 0, "dual_steps": 0},
+    any_sign=("log_std",),
+    at_most_one=("gamma", "gae_lambda"),
+    may_be_zero=("gae_lambda", "gamma", "penalty", "value_weight"),
+)

@@ -1,42 +1,26 @@
 """The table of methods, and their presets."""
 
-import dataclasses
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any
 
-from wng.names import nearest
+from wng import settings as shared
 from wng.policy_gradient.config import Config, Geometry, Proximity, Step
+from wng.settings import Method, Settings
 
-Settings = Literal["tuned", "paper", "released"]
 
-
-@dataclass(frozen=True)
-class Method:
-    """A named point on the two axes, with its step."""
-
-    title: str
-    proximity: Proximity
-    geometry: Geometry
-    step: Step
-    about: str
-
-    @property
-    def key(self) -> str:
-        """The name in the table, on the command line and in folders."""
-        return self.title.lower().replace("-", "")
+def _method(title: str, proximity: Proximity, geometry: Geometry, step: Step, about: str) -> Method:
+    return Method(title, {"proximity": proximity, "geometry": geometry, "step": step}, about)
 
 
 METHODS: dict[str, Method] = {
-    "pg": Method("PG", "none", "euclidean", "optimizer", "plain policy gradient"),
-    "ppo": Method("PPO", "clip", "euclidean", "optimizer", "clipped probability ratio"),
-    "ppokl": Method("PPO-KL", "kl", "euclidean", "optimizer", "KL penalty, adaptive weight"),
-    "npg": Method("NPG", "none", "fisher", "optimizer", "Fisher natural gradient"),
-    "trpo": Method("TRPO", "none", "fisher", "trust_region", "Fisher, fixed radius in KL"),
-    "bgpg": Method("BGPG", "wasserstein", "euclidean", "optimizer", "W₂ penalty on behaviours"),
-    "wnpg": Method("WNPG", "none", "wasserstein", "optimizer", "Wasserstein natural gradient"),
-    "bgwnpg": Method("BG-WNPG", "wasserstein", "wasserstein", "optimizer", "W₂ penalty and WNG"),
-    "wtrpo": Method("WTRPO", "none", "wasserstein", "trust_region", "WNG, steered radius in W₂"),
+    "pg": _method("PG", "none", "euclidean", "optimizer", "plain policy gradient"),
+    "ppo": _method("PPO", "clip", "euclidean", "optimizer", "clipped probability ratio"),
+    "ppokl": _method("PPO-KL", "kl", "euclidean", "optimizer", "KL penalty, adaptive weight"),
+    "npg": _method("NPG", "none", "fisher", "optimizer", "Fisher natural gradient"),
+    "trpo": _method("TRPO", "none", "fisher", "trust_region", "Fisher, fixed radius in KL"),
+    "bgpg": _method("BGPG", "wasserstein", "euclidean", "optimizer", "W₂ penalty on behaviours"),
+    "wnpg": _method("WNPG", "none", "wasserstein", "optimizer", "Wasserstein natural gradient"),
+    "bgwnpg": _method("BG-WNPG", "wasserstein", "wasserstein", "optimizer", "W₂ penalty and WNG"),
+    "wtrpo": _method("WTRPO", "none", "wasserstein", "trust_region", "WNG, steered radius in W₂"),
 }
 
 # The paper's released runs; only what the methods' settings share, and what each adds.
@@ -92,39 +76,18 @@ TUNED: dict[str, dict[str, Any]] = {
 }
 
 
-def find_method(name: str) -> Method:
-    """The method called `name`, in any case and with or without its hyphen."""
-    plain = name.lower().replace("-", "")
-    if plain not in METHODS:
-        raise ValueError(
-            f"there is no method '{name}': did you mean '{nearest(name, METHODS)}'? "
-            "`wng methods` lists them."
-        )
-    return METHODS[plain]
-
-
 def nearest_method(proximity: str = "", geometry: str = "", step: str = "") -> str:
     """The method whose settings suit a combination of one's own: same geometry, step, proximity."""
 
     def agreement(name: str) -> tuple[bool, bool, bool]:
-        method = METHODS[name]
+        axes = METHODS[name].axes
         return (
-            method.geometry.startswith((geometry or "euclidean").removesuffix("-exact")),
-            method.step == (step or "optimizer"),
-            method.proximity == (proximity or "none"),
+            axes["geometry"].startswith((geometry or "euclidean").removesuffix("-exact")),
+            axes["step"] == (step or "optimizer"),
+            axes["proximity"] == (proximity or "none"),
         )
 
     return max(METHODS, key=agreement)
-
-
-def check_names(names: Iterable[str]) -> None:
-    """Raise, with the nearest name, if one of `names` is not a field of `Config`."""
-    fields = [field.name for field in dataclasses.fields(Config)]
-    for name in names:
-        if name not in fields:
-            raise ValueError(
-                f"there is no setting '{name}': did you mean '{nearest(name, fields)}'?"
-            )
 
 
 def preset(name: str, settings: Settings = "tuned", **overrides: Any) -> Config:
@@ -135,16 +98,11 @@ def preset(name: str, settings: Settings = "tuned", **overrides: Any) -> Config:
       settings: tuned, what works best here; paper, the paper's text; released, its code.
       overrides: fields of `Config` to set on top.
     """
-    method = find_method(name)
-    if settings not in get_args(Settings):
-        raise ValueError(
-            f"settings '{settings}' are unknown: did you mean "
-            f"'{nearest(settings, get_args(Settings))}'?"
-        )
-    check_names(overrides)
+    method = shared.find_method(name, METHODS)
+    shared.check_preset(settings)
+    shared.check_names(overrides, Config)
     if settings == "tuned":
         chosen = TUNED[method.key]
     else:
         chosen = (RELEASED if settings == "released" else PAPER) | FAITHFUL.get(method.key, {})
-    axes = {"proximity": method.proximity, "geometry": method.geometry, "step": method.step}
-    return Config(**{**axes, **chosen, **overrides})
+    return Config(**{**method.axes, **chosen, **overrides})

@@ -13,6 +13,7 @@ from wng import envs
 from wng.behavior.embedding import Embedding, as_embedding, find_embedding
 from wng.policy_gradient.config import Config
 from wng.policy_gradient.update import Learner, Rollout, TrainState
+from wng.runs.training import NonFiniteError
 from wng.runs.trees import restore_tree, save_tree
 
 RECENT = 100  # episodes in the running mean of the return
@@ -21,10 +22,6 @@ LARGEST = float(np.finfo(np.float32).max)
 
 # Agents that differ in the seed or the environment alone share what is compiled.
 shared_learner = lru_cache(maxsize=8)(Learner)
-
-
-class NonFiniteError(ValueError):
-    """An environment, or the learning, came up with a NaN or an infinity."""
 
 
 class Trainer:

@@ -3,18 +3,27 @@
 import os
 import warnings
 from pathlib import Path
+from typing import Any, Protocol
 
 import gymnasium
 import numpy as np
 
 from wng.envs.resolve import find
-from wng.policy_gradient.agent import Agent
 
 FORMATS = (".mp4", ".gif")
 
 
+class Player(Protocol):
+    """Who can be filmed."""
+
+    env: str
+
+    def predict(self, observation: Any, *, deterministic: bool = True) -> np.ndarray:
+        """The action in a state."""
+
+
 def film(
-    agent: Agent,
+    agent: Player,
     path: str | Path,
     *,
     episodes: int = 1,
@@ -60,7 +69,7 @@ def film(
 
 
 def _play(
-    env: gymnasium.Env, agent: Agent, episodes: int, seed: int, deterministic: bool, most: int
+    env: gymnasium.Env, agent: Player, episodes: int, seed: int, deterministic: bool, most: int
 ) -> tuple[list[np.ndarray], list[float]]:
     frames: list[np.ndarray] = []
     returns: list[float] = []

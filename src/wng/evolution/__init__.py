@@ -1,0 +1,1 @@
+"""Evolution strategies: ask/tell, policies, evaluators, the methods table."""

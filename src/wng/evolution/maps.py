@@ -1,0 +1,45 @@
+"""Where the members of each generation ended, kept beside a run for pictures."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
+
+from wng.evolution.evaluators import Episodes
+from wng.runs.files import read_bytes, write_atomic
+
+
+class Generation(NamedTuple):
+    """One generation seen from above."""
+
+    number: int
+    finals: np.ndarray  # [N, 2], where the members ended
+    path: np.ndarray  # [steps, 2], of the policy at the centre
+
+
+def keep_map(run: Path, generation: int, episodes: Episodes) -> None:
+    """Write maps/<generation>.safetensors."""
+    (run / "maps").mkdir(exist_ok=True)
+    arrays = {
+        "finals": np.ascontiguousarray(episodes.final_observations[:-1, :2], np.float32),
+        "path": np.ascontiguousarray(episodes.path[:, :2], np.float32),
+    }
+    write_atomic(run / "maps" / f"{generation:06d}.safetensors", save(arrays))
+
+
+def read_maps(run: Path, until: int) -> list[Generation]:
+    """All generations up to `until`, in order; later ones are of a session that was cut off."""
+    found = []
+    for path in sorted((run / "maps").glob("[0-9]*.safetensors")):
+        number = int(path.stem)
+        if number <= until:
+            try:
+                arrays = load(read_bytes(path))
+                found.append(Generation(number, arrays["finals"], arrays["path"]))
+            except (SafetensorError, KeyError):
+                raise ValueError(f"{path} is damaged: delete it to draw the others.") from None
+    if not found:
+        raise ValueError(f"{run} has no maps: only wall tasks trained by evolution have.")
+    return found

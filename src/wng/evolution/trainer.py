@@ -1,0 +1,182 @@
+"""Generations, one at a time: ask, run the episodes, tell."""
+
+import dataclasses
+import time
+from functools import lru_cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+
+from wng import envs
+from wng.behavior.embedding import as_embedding, find_embedding
+from wng.envs.resolve import find
+from wng.estimator import Damping
+from wng.evolution.config import EvolutionConfig
+from wng.evolution.evaluators import Episodes, behavior_size, make_evaluator, map_of
+from wng.evolution.policies import Policy
+from wng.evolution.strategy import State, Strategy
+from wng.runs.training import NonFiniteError
+from wng.runs.trees import restore_tree, save_tree
+
+FRUITLESS = 3  # generations in a row without a step before training stops
+
+
+@lru_cache(maxsize=8)  # runs that differ in the seed alone share what is compiled
+def shared_strategy(config: EvolutionConfig, policy: Policy) -> Strategy:
+    """The strategy that a configuration describes, for the parameters of `policy`."""
+    return Strategy(
+        policy.init(jax.random.key(0)),
+        config.population,
+        config.sigma,
+        proximity=config.proximity,
+        geometry=config.geometry,
+        learning_rate=config.learning_rate,
+        shaping=config.shaping,
+        max_norm=config.max_norm or None,
+        delta=config.delta,
+        num_basis=config.num_basis,
+        damping=Damping(config.damping, relative=config.relative_damping),
+        beta=config.beta,
+        memory=config.memory,
+        dual_features=config.dual_features,
+        dual_gamma=config.dual_gamma,
+        dual_steps=config.dual_steps,
+        archive=config.archive,
+        neighbors=config.neighbors,
+    )
+
+
+@jax.jit
+def _with_center(members: Any, center: Any) -> Any:
+    return jax.tree.map(lambda m, c: jnp.concatenate([m, c[None]]), members, center)
+
+
+class EvolutionTrainer:
+    """Strategy and evaluator of one run. A generation depends on the state before it alone."""
+
+    def __init__(self, env: str, config: EvolutionConfig, seed: int, embedding: Any = None):
+        if not isinstance(seed, int | np.integer) or not 0 <= seed < 2**32:  # what JAX keys hold
+            raise ValueError(f"seed must be a whole number from 0 to {2**32 - 1}, got {seed!r}.")
+        config = dataclasses.replace(config, hidden=tuple(config.hidden))
+        self.config, self.seed = config, int(seed)
+        chosen = find_embedding(config.embedding) if embedding is None else as_embedding(embedding)
+        if not chosen.whole or chosen.resamples or chosen.uses_value:
+            raise ValueError(
+                f"embedding '{config.embedding}' looks at single steps, not at whole episodes: "
+                "evolution strategies need final-state, reward-to-go, trajectory-actions, or a "
+                "function of your own."
+            )
+        self.spec = envs.check_env(env, "gymnasium")
+        horizon = config.horizon or self.spec.max_episode_steps
+        if not horizon:
+            raise ValueError(f"'{env}' has no time limit: say how long an episode is, --horizon.")
+        if self.spec.max_episode_steps:
+            horizon = min(horizon, self.spec.max_episode_steps)
+        self.policy = Policy(
+            self.spec.observation_size,
+            self.spec.action_size,
+            config.policy,
+            config.hidden,
+            self.spec.discrete,
+            self.spec.action_low,
+            self.spec.action_high,
+        )
+        self.strategy = shared_strategy(config, self.policy)
+        gym_env, _ = find(env)
+        self.map = map_of(gym_env)
+        gym_env.close()
+        self._behavior_size = behavior_size(self.policy, chosen, horizon)
+        self.state = self.initial_state()
+        self.iteration = self.steps = self.fruitless = 0
+        self.episodes: Episodes | None = None  # of the last generation
+        self.evaluator = make_evaluator(
+            env,
+            self.policy,
+            chosen,
+            number=config.population + 1,
+            horizon=horizon,
+            action_noise=config.action_noise,
+            seed=self.seed,
+            backend=config.backend,
+        )
+
+    def initial_state(self) -> State:
+        """The state before the first generation; it depends on the seed alone."""
+        key = jax.random.key(self.seed)
+        state = self.strategy.init(jax.random.fold_in(key, 1), self._behavior_size)
+        params = self.policy.init(jax.random.fold_in(key, 2))
+        return state._replace(center=ravel_pytree(params)[0])
+
+    def iterate(self) -> dict[str, float]:
+        """One generation. Returns its row of metrics."""
+        start = time.perf_counter()
+        members, state = self.strategy.ask(self.state)
+        everyone = _with_center(members, self.strategy.params(state))
+        episodes = self.evaluator(everyone, self.iteration)
+        evaluated = time.perf_counter()
+        state, metrics = self.strategy.tell(
+            state, members, episodes.returns[:-1], episodes.behaviors[:-1]
+        )
+        numbers = {name: float(value) for name, value in jax.device_get(metrics).items()}
+        skipped = int(state.skipped)
+        fruitless = self.fruitless + 1 if skipped > int(self.state.skipped) else 0
+        steps = self.steps + int(episodes.lengths[:-1].sum())
+        if fruitless == FRUITLESS:
+            raise NonFiniteError(
+                f"no member of {FRUITLESS} generations on {self.spec.id}, up to step {steps}, led "
+                "to a finite step: mend the environment, or lower sigma or the learning rate, and "
+                "resume from the last checkpoint."
+            )
+        # One statement without a call: an interrupt cannot come between its parts.
+        self.state, self.iteration, self.steps, self.fruitless, self.episodes = (
+            state,
+            self.iteration + 1,
+            steps,
+            fruitless,
+            episodes,
+        )
+        done = float(episodes.returns[-1])
+        row = {
+            "iteration": self.iteration,
+            "steps": self.steps,
+            "episodes": self.iteration * self.config.population,
+            "return": done,
+            "return_recent": done,
+            **numbers,
+            "skipped": skipped,
+        }
+        if self.map is not None:
+            past = [self.map.past_wall(*x[:2]) for x in episodes.final_observations.tolist()]
+            row["past_wall"] = float(past[-1])
+            row["population_past_wall"] = float(np.mean(past[:-1]))
+        return row | {
+            "seconds": time.perf_counter() - start,
+            "seconds_episodes": evaluated - start,
+        }
+
+    def checkpoint(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """All that is needed to go on from the last whole generation."""
+        counters = ("iteration", "steps", "fruitless", "seed")
+        info = {name: getattr(self, name) for name in counters}
+        arrays = {f"strategy/{name}": x for name, x in save_tree(_without_key(self.state)).items()}
+        return arrays, info | {"config": dataclasses.asdict(self.config), "env": self.spec.id}
+
+    def restore(self, arrays: dict[str, np.ndarray], info: dict[str, Any]) -> str | None:
+        """Go back to a checkpoint. Episodes are never under way there: it is always exact."""
+        saved = {name.removeprefix("strategy/"): x for name, x in arrays.items()}
+        state = restore_tree(_without_key(self.state), saved)
+        self.state = state._replace(key=self.state.key)  # which follows from the seed
+        self.iteration, self.steps = int(info["iteration"]), int(info["steps"])
+        self.fruitless = int(info["fruitless"])
+        return None
+
+    def close(self) -> None:
+        """Stop the environments."""
+        self.evaluator.close()
+
+
+def _without_key(state: State) -> Any:
+    return state._replace(key=())  # type: ignore[arg-type]

@@ -1,0 +1,101 @@
+import warnings
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from wng.evolution.proximity import Archive, Memory
+
+with warnings.catch_warnings():  # ott imports jaxopt, which announces its own end
+    warnings.simplefilter("ignore", DeprecationWarning)
+    from ott.geometry import pointcloud
+    from ott.problems.linear import linear_problem
+    from ott.solvers.linear import sinkhorn
+
+
+def test_novelty_by_hand() -> None:
+    archive = Archive.empty(4, 2)
+    X = jnp.array([[0.0, 0.0], [3.0, 4.0]])
+    np.testing.assert_array_equal(archive.novelty(X, 3), 0)  # nothing to be new against
+    for point in ([0.0, 0.0], [0.0, 1.0], [6.0, 8.0]):
+        archive = archive.add(jnp.array(point))
+    np.testing.assert_allclose(archive.novelty(X, 2), [0.5, (5 + 18**0.5) / 2], rtol=1e-5)
+    np.testing.assert_allclose(  # fewer known than neighbours asked for
+        archive.novelty(X, 10), [(0 + 1 + 10) / 3, (5 + 18**0.5 + 5) / 3], rtol=1e-5
+    )
+
+
+def test_the_archive_forgets_the_oldest() -> None:
+    archive = Archive.empty(2, 1)
+    for value in (1.0, 2.0, 3.0):
+        archive = archive.add(jnp.array([value]))
+    assert sorted(np.array(archive.behaviors)[:, 0]) == [2.0, 3.0]
+
+
+def test_the_memory_holds_the_last_populations() -> None:
+    memory = Memory.empty(2, 3, 1, 8)
+    first = jnp.ones((3, 1))
+    memory = memory.add(first, memory.potentials)
+    np.testing.assert_array_equal(memory.behaviors, np.ones((2, 3, 1)))  # fills every place
+    memory = memory.add(2 * first, memory.potentials).add(3 * first, memory.potentials)
+    assert sorted(np.array(memory.behaviors)[:, 0, 0]) == [2.0, 3.0]
+
+
+def far_and_near() -> tuple[Memory, jax.Array]:
+    """A past around the origin, and a population a part of which has moved away."""
+    key = jax.random.key(1)
+    past = 0.3 * jax.random.normal(key, (20, 2))
+    moved = jnp.linspace(0, 4, 20)[:, None] * jnp.array([1.0, 0.5])
+    memory = Memory.empty(2, 20, 2, 200)
+    return memory.add(past, memory.potentials), past + moved
+
+
+def distance(memory: Memory, X: jax.Array, kept=None, steps: int = 100):
+    kept = jnp.ones(len(X), bool) if kept is None else kept
+    return memory.distance(jax.random.key(2), X, kept, gamma=0.1, steps=steps)
+
+
+def test_members_far_from_the_past_score_higher() -> None:
+    memory, X = far_and_near()
+    f, _, _ = distance(memory, X)
+    to_past = np.linalg.norm(np.array(X)[:, None] - np.array(memory.behaviors[0]), axis=2).min(1)
+    assert np.corrcoef(f, to_past)[0, 1] > 0.9
+
+
+def test_the_distance_nears_sinkhorns() -> None:
+    memory, X = far_and_near()
+    _, value, _ = distance(memory, X, steps=5000)
+    past = np.array(memory.behaviors[0])
+    squares = ((np.array(X)[:, None] - past) ** 2).sum(2)
+    geometry = pointcloud.PointCloud(X, jnp.array(past), epsilon=0.1 * squares.mean())
+    problem = linear_problem.LinearProblem(geometry)
+    reference = float(sinkhorn.Sinkhorn(max_iterations=5000)(problem).reg_ot_cost)
+    assert value == pytest.approx(reference, rel=0.1)
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3])
+def test_the_unit_of_behaviours_does_not_matter(scale: float) -> None:
+    memory, X = far_and_near()
+    f, value, _ = distance(memory, X)
+    scaled = memory._replace(behaviors=scale * memory.behaviors)
+    g, scaled_value, _ = distance(scaled, scale * X)
+    np.testing.assert_allclose(f, g, rtol=1e-3, atol=1e-4)
+    assert scaled_value == pytest.approx(scale**2 * float(value), rel=1e-3)
+
+
+def test_without_a_past_there_is_no_distance() -> None:
+    memory = Memory.empty(2, 4, 2, 8)
+    f, value, potentials = distance(memory, jnp.ones((4, 2)))
+    assert float(value) == 0
+    np.testing.assert_array_equal(f, 0)
+    np.testing.assert_array_equal(potentials.f, 0)
+
+
+def test_members_left_out_do_not_move_the_test_functions() -> None:
+    memory, X = far_and_near()
+    kept = jnp.arange(20) < 12
+    elsewhere = jnp.where(kept[:, None], X, X[0] + 100.0)
+    a = distance(memory, jnp.where(kept[:, None], X, X[0]), kept)
+    b = distance(memory, elsewhere, kept)
+    np.testing.assert_allclose(a[0][:12], b[0][:12], rtol=1e-4, atol=1e-5)

@@ -1,0 +1,297 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from jax.flatten_util import ravel_pytree
+
+import wng
+
+PARAMS = {"a": jnp.array([1.0, -2.0]), "b": {"c": jnp.arange(3.0).reshape(1, 3)}}
+CLASSES = [wng.ES, wng.NSRES, wng.BGES, wng.WNES, wng.BGWNES]
+SMALL = {"num_basis": 4, "dual_features": 16, "dual_steps": 5, "archive": 8, "neighbors": 2}
+
+
+def flat(tree) -> np.ndarray:
+    return np.array(ravel_pytree(tree)[0])
+
+
+def rows(tree) -> np.ndarray:
+    return np.array(jax.vmap(lambda t: ravel_pytree(t)[0])(tree))
+
+
+def sphere(candidates) -> jax.Array:
+    return -jax.vmap(lambda t: jnp.sum(ravel_pytree(t)[0] ** 2))(candidates)
+
+
+def first_two(candidates) -> jax.Array:
+    return jax.vmap(lambda t: ravel_pytree(t)[0][:2])(candidates)
+
+
+def generation(es, state, returns=sphere, behaviors=first_two):
+    candidates, state = es.ask(state)
+    return es.tell(state, candidates, returns(candidates), behaviors(candidates))
+
+
+# Asking
+
+
+def test_members_have_the_shape_of_the_parameters_and_the_right_scale() -> None:
+    es = wng.ES(PARAMS, population=2000, sigma=0.1)
+    candidates, _ = es.ask(es.init(jax.random.key(0)))
+    assert candidates["b"]["c"].shape == (2000, 1, 3)
+    noise = rows(candidates) - flat(PARAMS)
+    np.testing.assert_allclose(noise[::2], -noise[1::2], atol=1e-6)  # antithetic
+    np.testing.assert_allclose(noise.std(axis=0), 0.1, rtol=0.1)
+    assert np.abs(np.corrcoef(noise[::2].T) - np.eye(5)).max() < 0.15
+
+
+def test_a_member_follows_from_key_generation_and_number_alone() -> None:
+    es = wng.ES(PARAMS, population=8)
+    state = es.init(jax.random.key(3))
+    candidates, asked = es.ask(state)
+    again, _ = es.ask(asked)
+    np.testing.assert_array_equal(rows(candidates), rows(again))
+    for number in range(8):
+        np.testing.assert_array_equal(flat(es.member(state, number)), rows(candidates)[number])
+    state, _ = es.tell(state, candidates, sphere(candidates))
+    following, _ = es.ask(state)
+    other, _ = es.ask(es.init(jax.random.key(4)))
+    for different in (following, other):
+        assert np.abs(rows(different) - rows(candidates)).min() > 0
+
+
+def test_independent_noise() -> None:
+    es = wng.ES(PARAMS, population=7, antithetic=False)
+    candidates, _ = es.ask(es.init(jax.random.key(0)))
+    noise = rows(candidates) - flat(PARAMS)
+    assert len(np.unique(np.abs(noise).round(6), axis=0)) == 7
+
+
+# Telling
+
+
+@pytest.mark.parametrize("cls", CLASSES)
+def test_every_method_climbs(cls) -> None:
+    weight = {"beta": 0.2} if cls in (wng.NSRES, wng.BGES, wng.BGWNES) else {}
+    es = cls(PARAMS, population=40, sigma=0.1, learning_rate=0.05, **SMALL, **weight)
+    state = es.init(jax.random.key(0))
+    for _ in range(80):
+        state, metrics = generation(es, state)
+    assert np.sum(flat(es.params(state)) ** 2) < 0.2 * np.sum(flat(PARAMS) ** 2)
+    assert int(state.generation) == 80
+    assert int(metrics["dropped"]) == 0
+
+
+def test_delta_zero_is_es_bit_for_bit() -> None:
+    for with_metric, without in ((wng.WNES, wng.ES), (wng.BGWNES, wng.BGES)):
+        a = with_metric(PARAMS, population=10, delta=0, **SMALL)
+        b = without(PARAMS, population=10, **SMALL)
+        state_a, state_b = a.init(jax.random.key(1)), b.init(jax.random.key(1))
+        for _ in range(5):
+            state_a, _ = generation(a, state_a)
+            state_b, _ = generation(b, state_b)
+        np.testing.assert_array_equal(state_a.center, state_b.center)
+
+
+def balanced(theta: np.ndarray, sigma: float) -> np.ndarray:
+    """Perturbations ±√p·σ·e_i, whose second moment is σ²I without error."""
+    axes = theta.size**0.5 * sigma * np.eye(theta.size)
+    return theta + np.concatenate([axes, -axes])
+
+
+@pytest.mark.parametrize("delta", [1.0, 0.5, -1.3])
+@pytest.mark.parametrize("damping", [1e-2, 1.0])
+def test_linear_behaviours_give_the_exact_natural_step(delta: float, damping: float) -> None:
+    """X = Bθ̃ shifts by Bu when θ moves by u: G = BᵀB, and ĝ is the gradient itself."""
+    rng = np.random.default_rng(0)
+    theta = rng.normal(size=6).astype(np.float32)
+    B, b = rng.normal(size=(2, 6)), rng.normal(size=6)
+    es = wng.WNES(
+        jnp.array(theta),
+        population=12,
+        sigma=0.1,
+        delta=delta,
+        damping=damping,
+        basis=wng.polynomial_basis(2, degree=1),
+        optimizer=optax.sgd(1.0),
+    )
+    candidates = balanced(theta, 0.1)
+    returns = candidates @ b
+    state, metrics = es.tell(
+        es.init(jax.random.key(0)), jnp.array(candidates, jnp.float32), returns, candidates @ B.T
+    )
+    g = b / returns.std()  # returns are standardised
+    natural = damping * np.linalg.solve(B.T @ B + damping * np.eye(6), g)
+    expected = (1 - delta) * g + delta * natural
+    np.testing.assert_allclose(np.array(state.center) - theta, expected, rtol=1e-3, atol=1e-4)
+    assert float(metrics["epsilon"]) == pytest.approx(damping)
+
+
+def test_relative_damping_ignores_the_unit_of_behaviours() -> None:
+    steps = []
+    for unit in (1.0, 1000.0):
+        es = wng.WNES(PARAMS, population=20, delta=1.0, optimizer=optax.sgd(1.0), **SMALL)
+        state, _ = generation(
+            es, es.init(jax.random.key(0)), behaviors=lambda c, unit=unit: unit * first_two(c)
+        )
+        steps.append(np.array(state.center))
+    np.testing.assert_allclose(steps[0], steps[1], rtol=1e-3, atol=1e-3)
+
+
+def test_positive_delta_holds_behaviours_back_and_negative_pushes_them() -> None:
+    moved = {}
+    for delta in (-1.3, 0.0, 0.9):
+        es = wng.WNES(PARAMS, population=100, delta=delta, optimizer=optax.sgd(0.01), num_basis=20)
+        state, _ = generation(es, es.init(jax.random.key(0)))
+        step = np.array(state.center) - flat(PARAMS)
+        moved[delta] = np.linalg.norm(step[:2])  # behaviours are the first two parameters
+    assert moved[0.9] < moved[0.0] < moved[-1.3]
+
+
+def test_novelty_and_distance_change_what_is_climbed() -> None:
+    """With β = 1 returns do not matter: behaviours leave where they have been."""
+    for cls in (wng.NSRES, wng.BGES):
+        es = cls(jnp.zeros(2), population=40, sigma=0.1, beta=1.0, learning_rate=0.1)
+        state = es.init(jax.random.key(0))
+        for _ in range(30):
+            state, _ = generation(es, state, returns=lambda c: jnp.zeros(40), behaviors=lambda c: c)
+        assert np.linalg.norm(state.center) > 1
+
+
+def test_max_norm_shortens_the_direction() -> None:
+    plain = wng.ES(PARAMS, optimizer=optax.sgd(1.0))
+    clipped = wng.ES(PARAMS, optimizer=optax.sgd(1.0), max_norm=0.5)
+    steps = [
+        np.array(generation(es, es.init(jax.random.key(0)))[0].center) - flat(PARAMS)
+        for es in (plain, clipped)
+    ]
+    assert np.linalg.norm(steps[0]) > 1
+    np.testing.assert_allclose(np.linalg.norm(steps[1]), 0.5, rtol=1e-4)
+    np.testing.assert_allclose(steps[1] / 0.5, steps[0] / np.linalg.norm(steps[0]), atol=1e-4)
+
+
+def test_ranks_do_not_see_outliers() -> None:
+    es = wng.ES(PARAMS, population=10, shaping="ranks")
+    ends = []
+    for best in (1.0, 1e20):
+        candidates, state = es.ask(es.init(jax.random.key(0)))
+        returns = jnp.arange(10.0).at[9].set(9 * best)
+        ends.append(np.array(es.tell(state, candidates, returns)[0].center))
+    np.testing.assert_array_equal(*ends)
+
+
+# What is not finite
+
+
+@pytest.mark.parametrize("cls", CLASSES)
+def test_members_that_are_not_finite_are_dropped_and_counted(cls) -> None:
+    es = cls(PARAMS, population=20, sigma=0.1, **SMALL)
+    state = es.init(jax.random.key(0))
+    candidates, state = es.ask(state)
+    returns = np.array(sphere(candidates))
+    behaviors = np.array(first_two(candidates))
+    returns[[2, 7]] = [np.nan, -np.inf]
+    dropped = 2
+    if es.needs_behaviors:
+        behaviors[11, 0] = np.nan
+        dropped = 3
+    new, metrics = es.tell(state, candidates, returns, behaviors)
+    assert int(metrics["dropped"]) == dropped
+    assert np.isfinite(np.array(new.center)).all()
+    assert (np.array(new.center) != np.array(state.center)).any()
+    for name, value in metrics.items():
+        assert np.isfinite(float(value)), name
+    # What stands in the places of dropped members does not matter.
+    returns[[2, 7]] = [np.inf, np.nan]
+    same, _ = es.tell(state, candidates, returns, behaviors)
+    np.testing.assert_array_equal(new.center, same.center)
+
+
+@pytest.mark.parametrize("cls", CLASSES)
+def test_a_generation_without_any_good_member_is_skipped(cls) -> None:
+    es = cls(PARAMS, population=10, **SMALL)
+    state, _ = generation(es, es.init(jax.random.key(0)))
+    candidates, state = es.ask(state)
+    new, metrics = es.tell(state, candidates, np.full(10, np.nan), first_two(candidates))
+    np.testing.assert_array_equal(new.center, state.center)
+    assert int(new.skipped) == 1
+    assert int(metrics["dropped"]) == 10
+    state, _ = generation(es, new)  # and the next one is like any other
+    assert np.isfinite(np.array(state.center)).all()
+    assert int(state.skipped) == 1
+
+
+def test_equal_behaviours_leave_the_gradient_as_it_is() -> None:
+    ends = []
+    for cls in (wng.WNES, wng.ES):
+        es = cls(PARAMS, population=10, **({"num_basis": 4} if cls is wng.WNES else {}))
+        state, _ = generation(es, es.init(jax.random.key(0)), behaviors=lambda c: jnp.ones((10, 2)))
+        ends.append(np.array(state.center))
+    np.testing.assert_allclose(*ends, rtol=1e-5)
+
+
+# As functions
+
+
+@pytest.mark.parametrize("cls", CLASSES)
+def test_jit_vmap_and_scan(cls) -> None:
+    es = cls(PARAMS, population=10, **SMALL)
+
+    def step(state, _):
+        state, metrics = generation(es, state)
+        return state, metrics["population_mean"]
+
+    @jax.jit
+    def evolve(key):
+        return jax.lax.scan(step, es.init(key, behavior_size=2), None, length=3)
+
+    keys = jax.random.split(jax.random.key(0), 2)
+    states, means = jax.vmap(evolve)(keys)
+    assert means.shape == (2, 3)
+    for k in range(2):
+        state = es.init(keys[k])
+        for _ in range(3):
+            state, _ = generation(es, state)
+        np.testing.assert_allclose(states.center[k], state.center, rtol=1e-4, atol=1e-5)
+
+
+# Mistakes
+
+
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (lambda: wng.ES({}), "params holds no arrays"),
+        (lambda: wng.ES(PARAMS, population=7), "must be even with antithetic pairs: take 8"),
+        (lambda: wng.ES(PARAMS, sigma=0.0), "sigma must be a positive number"),
+        (lambda: wng.WNES(PARAMS, delta=1.5), "delta must be a number of at most 1"),
+        (lambda: wng.BGES(PARAMS, beta=2.0), "beta must be a number from -1 to 1"),
+        (lambda: wng.WNES(PARAMS, num_basis=200), "the population is only 100"),
+        (lambda: wng.ES(PARAMS, shaping="rank"), "did you mean 'ranks'?"),
+        (lambda: wng.Strategy(PARAMS, proximity="novel"), "did you mean 'novelty'?"),
+        (lambda: wng.WNES(PARAMS, damping=wng.Damping(every=5)), "does not adapt"),
+        (lambda: wng.ES(PARAMS).init(3), "single JAX random key"),
+    ],
+)
+def test_bad_settings_are_refused(make, sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence.replace("?", r"\?")):
+        make()
+
+
+def test_bad_results_are_refused() -> None:
+    es = wng.BGWNES(PARAMS, population=10, **SMALL)
+    candidates, state = es.ask(es.init(jax.random.key(0)))
+    returns, X = sphere(candidates), first_two(candidates)
+    for arguments, sentence in [
+        ((candidates, returns[:9], X), r"returns must have shape \[10\]"),
+        ((candidates, returns), "compares behaviours: pass tell"),
+        ((candidates, returns, X[:9]), r"behaviors must have shape \[10, d\]"),
+        ((PARAMS, returns, X), "candidates must be the parameters of all members"),
+        ((rows(candidates), returns, X), "candidates must be the parameters of all members"),
+    ]:
+        with pytest.raises(ValueError, match=sentence):
+            es.tell(state, *arguments)
+    state, _ = es.tell(state, candidates, returns, X)
+    with pytest.raises(ValueError, match="behaviors have length 3, but those told before had 2"):
+        es.tell(state, candidates, returns, jnp.ones((10, 3)))

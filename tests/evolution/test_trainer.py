@@ -1,0 +1,313 @@
+"""Generations: the same for the same seed, resumed as if never stopped, sound whatever comes."""
+
+import jax
+import numpy as np
+import pytest
+
+from evolution.small_envs import first_state
+from evolution.tiny import ENV, GENERATION, METHODS, TINY, without_times
+from wng.behavior.embedding import Embedding
+from wng.evolution.evaluators import Episodes
+from wng.evolution.methods import preset
+from wng.evolution.trainer import FRUITLESS, EvolutionTrainer
+from wng.runs.training import NonFiniteError
+
+MODULE = "evolution.small_envs:"
+
+
+def trainer(
+    env: str = ENV, method: str = "wnes", seed: int = 3, function=None, **settings
+) -> EvolutionTrainer:
+    return EvolutionTrainer(env, preset(method, **{**TINY, **settings}), seed, function)
+
+
+def center(trained: EvolutionTrainer) -> np.ndarray:
+    return np.asarray(trained.state.center)
+
+
+def assert_same(a: EvolutionTrainer, b: EvolutionTrainer) -> None:
+    (one, one_info), (other, other_info) = a.checkpoint(), b.checkpoint()
+    assert one_info == other_info
+    assert one.keys() == other.keys()
+    for name in one:
+        np.testing.assert_array_equal(one[name], other[name], err_msg=name)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_resumed_is_uninterrupted_bit_for_bit(method: str) -> None:
+    whole = trainer(method=method)
+    start = center(whole)
+    for _ in range(2):
+        whole.iterate()
+    arrays, info = whole.checkpoint()
+    rows = [without_times(whole.iterate()) for _ in range(3)]
+    assert not np.array_equal(center(whole), arrays["strategy/center"])
+    assert not np.array_equal(center(whole), start)
+
+    resumed = trainer(method=method)
+    assert resumed.restore(arrays, info) is None
+    again = [without_times(resumed.iterate()) for _ in range(3)]
+    np.testing.assert_equal(again, rows)
+    assert_same(resumed, whole)
+
+    # What the method remembers beside θ matters: without it the run would be another one.
+    names = {name.split("/")[1] for name in arrays}
+    assert names == {"center", "optimizer", "generation", "skipped"} | (
+        {"past"} if method in ("nsres", "bges", "bgwnes") else set()
+    )
+    forgetful = trainer(method=method)
+    fresh = forgetful.checkpoint()[0]
+    lost = "past" if "past" in names else "optimizer"
+    forgetful.restore(
+        {name: fresh[name] if name.split("/")[1] == lost else x for name, x in arrays.items()}, info
+    )
+    forgetful.iterate()
+    forgetful.iterate()
+    assert not np.array_equal(center(forgetful), center(whole))
+
+
+def test_seeds() -> None:
+    def end(seed: int) -> tuple[list[dict[str, float]], np.ndarray]:
+        trained = trainer(seed=seed)
+        rows = [without_times(trained.iterate()) for _ in range(2)]
+        return rows, center(trained)
+
+    (rows, one), (same_rows, same), (_, other) = end(3), end(3), end(4)
+    np.testing.assert_equal(same_rows, rows)
+    np.testing.assert_array_equal(same, one)
+    assert not np.isin(one, other).any()
+    np.testing.assert_array_equal(
+        center(trainer(seed=3)), center(trainer(seed=3, method="es"))
+    )  # methods are compared from the same start
+
+
+def test_the_row_is_what_the_episodes_were() -> None:
+    trained = trainer()
+    evaluate = trained.evaluator
+    rng = np.random.default_rng(0)
+    told = []
+
+    class Known:
+        def __call__(self, members, generation: int) -> Episodes:
+            returns = rng.normal(size=9).astype(np.float32)
+            x = rng.uniform(0, 28, size=(9, 4)).astype(np.float32)
+            told.append((generation, returns, x))
+            real = evaluate(members, generation)
+            lengths = np.arange(1, 10)
+            return real._replace(returns=returns, final_observations=x, lengths=lengths)
+
+    trained.evaluator = Known()
+    for number in (1, 2, 3):
+        row = trained.iterate()
+        generation, returns, x = told[-1]
+        assert generation == number - 1
+        # The policy at the centre, the last one, is not counted.
+        assert (row["iteration"], row["steps"], row["episodes"]) == (
+            number,
+            36 * number,
+            8 * number,
+        )
+        assert row["return"] == row["return_recent"] == returns[-1]
+        assert row["population_mean"] == pytest.approx(returns[:-1].mean(), rel=1e-4)
+        assert row["population_best"] == returns[:-1].max()
+        assert row["population_std"] == pytest.approx(returns[:-1].std(), rel=1e-4)
+        assert row["dropped"] == row["skipped"] == row["distance"] == 0
+        assert min(row["gradient_norm"], row["direction_norm"], row["epsilon"]) > 0
+        assert -1.001 <= row["alignment"] <= 1.001
+        past = x[:, 0] > 14.3  # the far face of the cup
+        assert row["past_wall"] == float(past[-1])
+        assert row["population_past_wall"] == pytest.approx(past[:-1].mean())
+        assert row["seconds"] >= row["seconds_episodes"] > 0
+    assert (trained.iteration, trained.steps) == (3, 108)
+
+
+def test_members_are_the_centre_and_noise_of_size_sigma() -> None:
+    trained = trainer(method="es")
+    evaluate, seen = trained.evaluator, []
+
+    class Watch:
+        def __call__(self, members, generation: int) -> Episodes:
+            rows = [x.reshape(9, -1) for x in jax.tree.leaves(members)]
+            seen.append(np.concatenate(rows, axis=1))
+            return evaluate(members, generation)
+
+    trained.evaluator = Watch()
+    noise = []
+    for _ in range(4):
+        before = center(trained)
+        trained.iterate()
+        *members, last = seen[-1]
+        np.testing.assert_array_equal(last, before)
+        noise.append(np.array(members) - before)
+        np.testing.assert_allclose(noise[-1][::2], -noise[-1][1::2], atol=1e-6)  # pairs
+    drawn = np.concatenate(noise)[::2].ravel() / trained.config.sigma
+    assert drawn.std() == pytest.approx(1, abs=5 / (2 * drawn.size) ** 0.5)
+    assert len(set(drawn.tolist())) > 0.9 * drawn.size
+
+
+def test_what_is_not_finite_is_dropped_and_counted() -> None:
+    trained = trainer(f"{MODULE}Line-reward-v0", "es", seed=0, backend="gymnasium", sigma=1.0)
+    dropped = []
+    for _ in range(3):
+        row = trained.iterate()
+        assert trained.episodes is not None
+        returns = trained.episodes.returns[:-1]
+        assert row["dropped"] == np.sum(~np.isfinite(returns))
+        assert row["population_mean"] == pytest.approx(np.nanmean(returns), rel=1e-4)
+        assert np.isfinite(center(trained)).all()
+        dropped.append(row["dropped"])
+    assert 0 < max(dropped) < 8
+    assert int(trained.state.skipped) == trained.fruitless == 0
+
+
+def test_generations_without_a_finite_return_stop_the_run() -> None:
+    trained = trainer(f"{MODULE}Line-start-v0", "bgwnes", backend="gymnasium")
+    start = trained.checkpoint()[0]
+    for number in range(1, FRUITLESS):
+        row = trained.iterate()
+        assert (row["dropped"], row["skipped"]) == (8, number)
+    sentence = r"no member of 3 generations on .*Line-start-v0, up to step 24, led to a finite step"
+    for _ in range(2):  # and again, if one insists
+        with pytest.raises(NonFiniteError, match=sentence):
+            trained.iterate()
+        assert trained.iteration == FRUITLESS - 1
+    end = trained.checkpoint()[0]
+    for name in end:
+        if name.split("/")[1] not in ("generation", "skipped"):
+            np.testing.assert_array_equal(end[name], start[name], err_msg=name)
+    trained.close()
+
+
+def test_a_good_generation_is_a_new_start() -> None:
+    """Three in a row stop a run, not three in all."""
+    trained = trainer()
+    evaluate, bad = trained.evaluator, iter([True, True, False, True, True, False])
+
+    class Sometimes:
+        def __call__(self, members, generation):
+            episodes = evaluate(members, generation)
+            returns = np.full_like(episodes.returns, np.nan)
+            return episodes._replace(returns=returns) if next(bad) else episodes
+
+    trained.evaluator = Sometimes()
+    rows = [trained.iterate() for _ in range(6)]
+    assert [row["skipped"] for row in rows] == [1, 2, 2, 3, 4, 4]
+
+
+def test_a_generation_that_was_broken_off_is_begun_again() -> None:
+    whole, broken = (trainer(f"{MODULE}Line-v0", "es", backend="gymnasium") for _ in range(2))
+    stepper = broken.evaluator._stepper
+    step, calls = stepper.step, 0
+
+    def interrupted(actions):
+        nonlocal calls
+        calls += 1
+        if calls == 14:
+            raise KeyboardInterrupt
+        return step(actions)
+
+    stepper.step = interrupted
+    broken.iterate()
+    with pytest.raises(KeyboardInterrupt):
+        broken.iterate()
+    assert broken.iteration == 1
+    for _ in range(2):
+        whole.iterate()
+    broken.iterate()
+    assert_same(broken, whole)
+    for trained in (whole, broken):
+        trained.close()
+
+
+def test_steps_are_counted_as_they_were_taken() -> None:
+    """Episodes of random length from 1 to 6, and a horizon of 4."""
+    trained = trainer("wng/ProbeCounter-v0", backend="gymnasium", horizon=4)
+    row = trained.iterate()
+    assert trained.episodes is not None
+    lengths = np.minimum(trained.episodes.final_observations[:, 1], 4)
+    np.testing.assert_array_equal(trained.episodes.lengths, lengths)
+    assert row["steps"] == lengths[:-1].sum()
+    assert "past_wall" not in row
+    trained.close()
+
+
+def test_what_does_not_go_on_forever() -> None:
+    for env in (f"{MODULE}Endless-v0", "wng/ProbeCounter-v0"):
+        with pytest.raises(ValueError, match=f"'{env}' has no time limit: .*--horizon"):
+            trainer(env)
+    trained = trainer(f"{MODULE}Endless-v0", backend="gymnasium", horizon=5)
+    assert trained.iterate()["steps"] == 8 * 5
+    trained.close()
+    longer = trainer(horizon=1000)  # than the environment's own limit
+    assert longer.iterate()["steps"] == GENERATION
+
+
+@pytest.mark.parametrize(
+    ("embedding", "size"),
+    [
+        ("final-state", 2),
+        ("reward-to-go", 10),
+        ("trajectory-actions", 10),
+        (f"{MODULE}first_state", 2),
+        (first_state, 2),
+    ],
+)
+def test_embeddings(embedding, size: int) -> None:
+    """First observations are [a₀, 1]; reward-to-go begins with the return."""
+    chosen = {"function" if callable(embedding) else "embedding": embedding}
+    trained = trainer(f"{MODULE}Line-v0", "es", backend="gymnasium", **chosen)
+    trained.iterate()
+    assert trained.episodes is not None
+    returns, behaviors, _, finals, _ = trained.episodes
+    assert behaviors.shape == (9, size)
+    if embedding == "final-state":
+        np.testing.assert_array_equal(behaviors, finals)
+    elif embedding == "reward-to-go":
+        np.testing.assert_allclose(behaviors[:, 0], returns, rtol=1e-5)
+    elif embedding == "trajectory-actions":
+        np.testing.assert_allclose(behaviors.sum(axis=1), finals[:, 0], rtol=1e-4, atol=1e-5)
+    else:
+        np.testing.assert_array_equal(behaviors[:, 1], 1)
+        assert len(np.unique(behaviors[:, 0])) > 1
+    trained.close()
+
+
+@pytest.mark.parametrize("embedding", ["reward-to-go", f"{MODULE}first_state"])
+def test_the_strategy_is_told_the_behaviors(embedding: str) -> None:
+    trained = trainer(f"{MODULE}Line-v0", "nsres", backend="gymnasium", embedding=embedding)
+    trained.iterate()
+    assert trained.episodes is not None
+    kept = np.asarray(trained.state.past.behaviors)[0]
+    assert (np.abs(trained.episodes.behaviors[:-1] - kept).max(axis=1) == 0).sum() >= 1
+    trained.close()
+
+
+@pytest.mark.parametrize("name", ["state-action", "actions", "actions-value"])
+def test_embeddings_of_single_steps_are_refused(name: str) -> None:
+    sentence = f"embedding '{name}' looks at single steps, .* need final-state, reward-to-go, "
+    with pytest.raises(ValueError, match=sentence):
+        EvolutionTrainer(ENV, preset("wnes", **TINY, embedding=name), 0)
+    with pytest.raises(ValueError, match="looks at single steps"):
+        trainer(function=Embedding(first_state, whole=False))
+
+
+@pytest.mark.parametrize("seed", [-1, 2**32, 1.5, "0"])
+def test_a_seed_that_cannot_be_used_is_refused(seed) -> None:
+    with pytest.raises(ValueError, match="seed must be a whole number from 0 to 4294967295"):
+        trainer(seed=seed)
+
+
+def test_seeds_at_the_ends_of_the_range() -> None:
+    ends = [center(trainer(seed=seed)) for seed in (0, 2**32 - 1, np.int64(0))]
+    assert not np.array_equal(ends[0], ends[1])
+    np.testing.assert_array_equal(ends[0], ends[2])
+
+
+def test_runs_that_differ_in_the_seed_alone_compile_once() -> None:
+    first, second = trainer(seed=0), trainer(seed=1)
+    assert first.strategy is second.strategy
+    for trained in (first, second):
+        trained.iterate()
+    run = first.evaluator._run
+    assert run is second.evaluator._run
+    assert run._cache_size() == 1
