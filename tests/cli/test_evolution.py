@@ -2,6 +2,7 @@
 
 import os
 import shlex
+import shutil
 import signal
 import sys
 from pathlib import Path
@@ -14,11 +15,11 @@ from PIL import Image, ImageSequence
 import wng
 from wng import cli
 from wng.cli.train import Evolve, Train
-from wng.evolution.methods import METHODS
+from wng.evolution.methods import METHODS, preset
 from wng.evolution.trainer import EvolutionTrainer
 from wng.policy_gradient.methods import METHODS as GRADIENT_METHODS
 from wng.runs import checkpoint
-from wng.runs.metrics import read_metrics
+from wng.runs.metrics import MetricsWriter, read_metrics
 
 POINT, FOLDER = "wng/PointWall-v0", "wng-PointWall-v0"
 TINY = shlex.split("--population 8 --hidden 4 --num-basis 4 --dual-features 16 --dual-steps 4")
@@ -59,16 +60,14 @@ def evolved(tmp_path_factory) -> Path:
     return root / FOLDER / "wnes" / "seed0"
 
 
-@pytest.fixture(scope="module")
-def gradient(tmp_path_factory) -> Path:
-    """A run of policy gradients on the same task."""
-    root = tmp_path_factory.mktemp("gradient")
-    sizes = "--rollout 64 --num-envs 2 --minibatch 32 --value-minibatch 32 --epochs 1"
-    flags = shlex.split(f"{sizes} --value-epochs 1 --hidden 4 --backend gymnasium --steps 128")
-    with pytest.MonkeyPatch.context() as patched:
-        words = ("train", "pg", "--env", POINT, "--out", str(root), *flags)
-        assert run(patched, *words) == 0
-    return root / FOLDER / "pg" / "seed0"
+@pytest.fixture
+def gradient(tmp_path) -> Path:
+    """What a run of policy gradients on the same task leaves behind."""
+    made = wng.RunDirectory.create(tmp_path / "gradient", POINT, "pg", 0, {})
+    with MetricsWriter(made.path, x="steps") as writer:
+        for k in range(1, 5):
+            writer.write({"iteration": k, "steps": 500 * k, "return": -1000.0 + k, "kl": 0.01})
+    return made.path
 
 
 def test_train_tells_what_it_did_and_what_to_do_next(monkeypatch, capsys, tmp_path) -> None:
@@ -121,8 +120,9 @@ def test_help_shows_the_flags_of_the_family(monkeypatch, capsys) -> None:
         assert flag in flat
     for flag in ("--rollout", "--gamma", "--clip-range", "--radius"):
         assert flag not in flat
-    assert "Members of a generation, in antithetic pairs. (default: 100)" in flat
-    assert "(default: -1.3)" in flat  # δ
+    config = preset("bgwnes")
+    assert f"Members of a generation, in antithetic pairs. (default: {config.population})" in flat
+    assert f"negative: move behaviours. (default: {config.delta})" in flat
     assert "Environment steps in all. (default: 1000000)" in flat
     assert run(monkeypatch, "train", "wnpg", "--help") == 0
     flat = " ".join(capsys.readouterr().out.split())
@@ -136,7 +136,8 @@ def test_help_shows_the_defaults_of_the_task(monkeypatch, capsys) -> None:
     words = ("train", "wnes", "--env", "wng/QuadrupedWall-v0", "--settings", "paper", "--help")
     assert run(monkeypatch, *words) == 0
     flat = " ".join(capsys.readouterr().out.split())
-    assert "in antithetic pairs. (default: 502)" in flat
+    population = preset("wnes", "paper", "wng/QuadrupedWall-v0").population
+    assert f"in antithetic pairs. (default: {population})" in flat
     assert "(default: 64 64)" in flat
     assert "(default: reward-to-go)" in flat
 
@@ -152,14 +153,14 @@ def test_methods(monkeypatch, capsys) -> None:
     assert "BG-WNES, settings tuned" in table
     rows = {words[1]: words[3] for words in map(str.split, table.splitlines()) if len(words) > 4}
     assert rows["--proximity"] == rows["--geometry"] == "wasserstein"
-    assert float(rows["--delta"]) == -1.3
-    assert int(rows["--population"]) == 100
+    assert float(rows["--delta"]) == preset("bgwnes").delta
+    assert int(rows["--population"]) == preset("bgwnes").population
     assert "--rollout" not in rows
     quadruped = ("--env", "wng/QuadrupedWall-v0", "--settings", "released")
     assert run(monkeypatch, "methods", "wnes", *quadruped) == 0
     table = capsys.readouterr().out
-    assert "502" in table
-    assert "0.12" in table
+    assert "reward-to-go" in table
+    assert "(64, 64)" in table
 
 
 @pytest.mark.parametrize(
@@ -169,7 +170,7 @@ def test_methods(monkeypatch, capsys) -> None:
         ("BG-WNES", "bgwnes"),
         ("ES-clip", "esclip"),
         ("NSR-ES --env X --seed 3", "nsres"),
-        ("--env X --delta -0.5 --hidden 8 8 wnes", "wnes"),  # the method last
+        ("--env X --hidden 8 8 --delta -0.5 wnes", "wnes"),  # the method last
         ("nsres --geometry wasserstein", "novelty_wasserstein"),
         ("es --proximity none", "es"),
         ("esclip --max-norm 2", "esclip"),
@@ -255,17 +256,15 @@ def test_map(monkeypatch, capsys, tmp_path, evolved: Path) -> None:
     assert not (evolved / "map.png").exists()
 
 
-def test_a_map_shows_at_most_sixty_generations_beside_the_run(monkeypatch, tmp_path) -> None:
-    words = ("es", "--population", "8", "--hidden", "4")
-    where = ("--env", POINT, "--steps", str(GENERATION * 70), "--out", str(tmp_path))
-    assert run(monkeypatch, "train", *words, *where) == 0
-    folder = tmp_path / FOLDER / "es" / "seed0"
-    assert len(list((folder / "maps").iterdir())) == 70
-    assert run(monkeypatch, "map", str(folder)) == 0
+def test_a_map_shows_some_generations_of_many(monkeypatch, tmp_path, evolved: Path) -> None:
+    monkeypatch.setattr("wng.cli.map.FRAMES", 3)
+    folder = tmp_path / "copy"
+    shutil.copytree(evolved, folder)
+    assert run(monkeypatch, "map", str(folder)) == 0  # beside the run
     assert (folder / "map.png").stat().st_size > 0
-    times = durations(folder / "map.gif")
-    assert sum(times) == 60 * 100 + 2000
-    assert times[-1] == 2100
+    assert durations(folder / "map.gif") == [100, 100, 2100]
+    (folder / "maps" / "000005.safetensors").write_bytes(b"")
+    assert run(monkeypatch, "map", str(folder)) == 2
 
 
 def test_what_has_no_map(monkeypatch, capsys, gradient: Path, tmp_path) -> None:
@@ -316,6 +315,7 @@ def test_an_embedding_and_an_environment_of_ones_own(monkeypatch, capsys, tmp_pa
     )
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setenv("WNG_QUIET", "1")
     words = ("nsres", "--embedding", "mine_evolved:speed")
     assert train(monkeypatch, tmp_path, *words, generations=1, env="mine_evolved:Mine-v0") == 0
     folder = tmp_path / "mine_evolved-Mine-v0" / "nsres" / "seed0"

@@ -320,17 +320,20 @@ def test_a_setting_that_does_not_exist_beside_a_whole_config() -> None:
 
 
 def test_presets_by_task() -> None:
-    quadruped = {name: preset("wnes", name, "wng/QuadrupedWall-v0") for name in ("paper", "tuned")}
-    for config in quadruped.values():
-        assert (config.population, config.hidden) == (502, (64, 64))
-        assert config.embedding == "reward-to-go"
-    assert quadruped["paper"].sigma == 0.02
-    released = preset("wnes", "released", "wng/QuadrupedWall-v0")
-    assert (released.sigma, released.num_basis, released.delta) == (0.12, 5, -1.3)
+    quadruped = "wng/QuadrupedWall-v0"
+    for settings in ("tuned", "paper", "released"):
+        config = preset("wnes", settings, quadruped)
+        assert (config.hidden, config.embedding) == ((64, 64), "reward-to-go")
+        assert preset("wnes", settings, ENV).embedding == "final-state"
+        assert preset("esclip", settings).max_norm > 0
+        assert preset("es", settings).max_norm == 0
+    paper, released = (preset("wnes", settings, quadruped) for settings in ("paper", "released"))
+    assert (paper.sigma, released.delta, released.num_basis) == (0.02, -1.3, 5)
+    assert released.sigma * 502**0.5 == pytest.approx(0.12)  # from a sphere of this radius
+    # Pairs for half the parameters: 33 numbers observed, 8 motors, Toeplitz matrices.
+    assert paper.population == (33 + 63 + 64) + (64 + 63 + 64) + (64 + 7)
     point = preset("wnes", "paper", ENV)
-    assert (point.hidden, point.embedding, point.sigma) == ((16, 16), "final-state", 0.01)
-    assert preset("esclip").max_norm > 0
-    assert preset("es").max_norm == 0
+    assert (point.hidden, point.sigma, point.learning_rate) == ((16, 16), 0.01, 0.1)
 
 
 def test_film(trained: Evolution, tmp_path) -> None:

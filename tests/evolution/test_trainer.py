@@ -221,7 +221,7 @@ def test_a_generation_that_was_broken_off_is_begun_again() -> None:
 
 def test_steps_are_counted_as_they_were_taken() -> None:
     """Episodes of random length from 1 to 6, and a horizon of 4."""
-    trained = trainer("wng/ProbeCounter-v0", backend="gymnasium", horizon=4)
+    trained = trainer("wng/ProbeCounter-v0", "es", backend="gymnasium", horizon=4)
     row = trained.iterate()
     assert trained.episodes is not None
     lengths = np.minimum(trained.episodes.final_observations[:, 1], 4)
@@ -235,10 +235,10 @@ def test_what_does_not_go_on_forever() -> None:
     for env in (f"{MODULE}Endless-v0", "wng/ProbeCounter-v0"):
         with pytest.raises(ValueError, match=f"'{env}' has no time limit: .*--horizon"):
             trainer(env)
-    trained = trainer(f"{MODULE}Endless-v0", backend="gymnasium", horizon=5)
+    trained = trainer(f"{MODULE}Endless-v0", "es", backend="gymnasium", horizon=5)
     assert trained.iterate()["steps"] == 8 * 5
     trained.close()
-    longer = trainer(horizon=1000)  # than the environment's own limit
+    longer = trainer(method="es", horizon=1000)  # than the environment's own limit
     assert longer.iterate()["steps"] == GENERATION
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import tyro
 
 from wng.cli.console import console, note
-from wng.cli.families import METHODS, Family, agent_class, family_of
+from wng.cli.families import EVOLUTION, METHODS, Family, agent_class, family_of
 from wng.evolution.config import EvolutionConfig
 from wng.policy_gradient.config import Config
 from wng.policy_gradient.methods import nearest_method
@@ -198,11 +198,17 @@ def say_how_to_resume(what: str) -> None:
 def conclude(train: Train, agent: Any, run: RunDirectory) -> None:
     """What was learned, where it is, what to do next."""
     from wng.cli.look import draw_curves
+    from wng.cli.map import draw_map
 
     with console.status("Evaluating before and after, 10 episodes each"):
         before = agent.evaluate(10, untrained=True)
         after = agent.evaluate(10)
         picture = draw_curves([run.path], run.path / "curve.png")
+        pictures = f"  curve       {picture}\n"
+        looks = ["video"]
+        if (run.path / "maps").exists():
+            pictures += f"  map         {draw_map(run.path, run.path / 'map.png')}\n"
+            looks.append("map")
     console.print(
         f"\n[bold]{agent.title} on {agent.env}[/]: return {before.mean():.1f} ± {before.std():.1f} "
         f"before, [bold]{after.mean():.1f} ± {after.std():.1f}[/] after {agent.steps:,} steps "
@@ -211,12 +217,13 @@ def conclude(train: Train, agent: Any, run: RunDirectory) -> None:
         soft_wrap=True,
     )
     elsewhere = "" if train.out == Path("runs") else f" --out {shlex.quote(str(train.out))}"
-    other = "ppo" if train.name != "ppo" else "wtrpo"
+    usual, ours = ("es", "wnes") if train.family is EVOLUTION else ("ppo", "wtrpo")
+    other = usual if train.name != usual else ours
     note(
-        f"  curve       {picture}\n  checkpoint  {run.checkpoints}\n"
+        f"{pictures}  checkpoint  {run.checkpoints}\n"
         "Next:\n"
-        f"  wng video {shlex.quote(str(run.path))}\n"
-        f"  wng train {other} --env {train.env}{elsewhere}\n"
+        + "".join(f"  wng {look} {shlex.quote(str(run.path))}\n" for look in looks)
+        + f"  wng train {other} --env {train.env}{elsewhere}\n"
         f"  wng plot {shlex.quote(str(run.path.parent.parent))}/*/seed*"
     )
 

@@ -1,6 +1,7 @@
 """A film of an agent."""
 
 import os
+import sys
 import warnings
 from pathlib import Path
 from typing import Any, Protocol
@@ -39,7 +40,7 @@ def film(
         raise ValueError(f"a film is .mp4 or .gif, got '{path.name}'.")
     if episodes < 1:
         raise ValueError(f"episodes must be at least 1, got {episodes}.")
-    if "DISPLAY" not in os.environ:  # no screen: render off-screen, MuJoCo and pygame alike
+    if sys.platform == "linux" and "DISPLAY" not in os.environ:  # no screen, for both renderers
         os.environ.setdefault("MUJOCO_GL", "egl")
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
     env, _ = find(agent.env)

@@ -37,13 +37,14 @@ QUADRUPED: dict[str, Any] = {
     "embedding": "reward-to-go",
 }
 FAITHFUL: dict[str, dict[str, Any]] = {"esclip": {"max_norm": 1.0}}
+# What measurement here found best (`benchmarks/tune_evolution.py`, results/evolution/tuning.csv).
 TUNED: dict[str, dict[str, Any]] = {
-    "es": {},
-    "esclip": {"max_norm": 1.0},
-    "nsres": {},
-    "bges": {"beta": 0.3},
-    "wnes": {"delta": -1.3},
-    "bgwnes": {"delta": -1.3, "beta": 0.3},
+    "es": {"learning_rate": 0.02},
+    "esclip": {"max_norm": 10.0, "learning_rate": 0.02},
+    "nsres": {"beta": 0.2, "learning_rate": 0.05},
+    "bges": {"beta": 0.05, "learning_rate": 0.02},
+    "wnes": {"delta": -1.3, "learning_rate": 0.02},
+    "bgwnes": {"delta": -1.3, "beta": 0.1, "learning_rate": 0.02},
 }
 
 

@@ -64,12 +64,12 @@ NATURAL: dict[str, Any] = {
 }
 KERNEL = NATURAL | {"num_basis": 100, "refresh_every": 2}
 TUNED: dict[str, dict[str, Any]] = {
-    "pg": {"learning_rate": 3e-4},
-    "ppo": {"learning_rate": 1e-3},
+    "pg": {"learning_rate": 1e-4},
+    "ppo": {"learning_rate": 3e-4, "steer": True, "kl_target": 0.02},
     "ppokl": {"learning_rate": 3e-4, "kl_target": 0.02},
     "npg": NATURAL | {"damping": 0.1},
     "trpo": {"radius": 0.02, "damping": 0.1},
-    "bgpg": {"learning_rate": 3e-4},
+    "bgpg": {"learning_rate": 1e-4, "steer": True, "kl_target": 0.02},
     "wnpg": KERNEL,
     "bgwnpg": KERNEL | {"penalty": 0.1},
     "wtrpo": {"kl_target": 0.02},
