@@ -204,6 +204,8 @@ def test_a_run_is_not_overwritten_by_an_agent_that_does_not_continue_it(tmp_path
     with pytest.raises(ValueError, match="does not continue"):
         tiny().learn(1, progress=False, run=run)
     assert wng.load(run.path).steps == 3 * GENERATION
+    with pytest.raises(ValueError, match="has seed 0 and this agent seed 1"):
+        tiny(seed=1).restore(run)
 
 
 def test_a_callback_sees_each_generation_and_may_stop() -> None:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from wng.cli.console import command_line, console
+from wng.cli.console import command_line, console, note
 from wng.experiments import toys_figures, toys_report, toys_study, transport, walls
 from wng.experiments.toys import ToySettings
 from wng.experiments.transport import TransportSettings
@@ -79,7 +79,7 @@ class EvolutionStudy:
         walls.draw_curves(study, settings.env, self.out / "figures" / "curves.png")
         walls.draw_paths(study, settings.env, self.out / "figures" / "paths.png")
         walls.write_report(study, settings, command_line(), self.out)
-        console.print(walls.table(study), highlight=False)
+        note(walls.table(study))
         finished(self.out)
 
 

@@ -206,7 +206,7 @@ def table(study: Study) -> str:
 
 
 def _thousands(steps: float) -> str:
-    return f"{steps / 1e3:,.0f}k" if np.isfinite(steps) else "more than all"
+    return f"{steps / 1e3:,.0f}k" if np.isfinite(steps) else "never"
 
 
 def write_report(study: Study, settings: WallSettings, command: str, out: Path) -> None:
@@ -221,8 +221,8 @@ def write_report(study: Study, settings: WallSettings, command: str, out: Path) 
     verdicts = [
         f"- {METHODS[m].title} gets past the wall in {reliable[m]} seeds, the best baseline in "
         f"{baselines}: the claim {'holds' if reliable[m] > baselines else 'does not hold'} here. "
-        f"It takes {_thousands(speed[m])} steps, ES {_thousands(speed['es'])}, the fastest baseline "
-        f"({METHODS[fastest].title}) {_thousands(speed[fastest])}."
+        f"Median steps until then: {_thousands(speed[m])}; of ES {_thousands(speed['es'])}, of the "
+        f"fastest baseline ({METHODS[fastest].title}) {_thousands(speed[fastest])}."
         for m in ("wnes", "bgwnes")
     ]
     text = f"""# Evolution strategies on {settings.env}

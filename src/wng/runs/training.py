@@ -159,6 +159,11 @@ class Trainable:
         if not newest:
             return []
         arrays, info, problems = checkpoint.read_latest(run.checkpoints)
+        if info["seed"] != self.seed:
+            raise ValueError(
+                f"{run.path} has seed {info['seed']} and this agent seed {self.seed}: give it the "
+                "same one, or use wng.load."
+            )
         warning = self._trainer.restore(arrays, info)
         self._newest = newest[0].resolve()  # good or not: it may be written over
         return problems + ([warning] if warning else [])
