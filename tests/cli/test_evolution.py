@@ -78,7 +78,8 @@ def test_train_tells_what_it_did_and_what_to_do_next(monkeypatch, capsys, tmp_pa
     assert "after 800 steps" in said
     for next_command in (f"wng map {folder}", f"wng video {folder}", "wng train es --env"):
         assert next_command in said
-    assert (folder / "curve.png").read_bytes().startswith(b"\x89PNG")
+    for picture in ("curve.png", "map.png"):
+        assert (folder / picture).read_bytes().startswith(b"\x89PNG")
     np.testing.assert_array_equal(read_metrics(folder)["steps"], [400, 800])
 
     assert train(monkeypatch, tmp_path, "wnes", generations=3) == 2
@@ -253,7 +254,7 @@ def test_map(monkeypatch, capsys, tmp_path, evolved: Path) -> None:
     assert imageio.imread(picture).std() > 0
     # A frame for each generation; the last one is held for two seconds more.
     assert durations(animation) == [100, 100, 100, 100, 2100]
-    assert not (evolved / "map.png").exists()
+    assert not (evolved / "map.gif").exists()
 
 
 def test_a_map_shows_some_generations_of_many(monkeypatch, tmp_path, evolved: Path) -> None:

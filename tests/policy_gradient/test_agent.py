@@ -149,7 +149,7 @@ def test_load_says_what_is_not_an_agent(tmp_path) -> None:
     (tmp_path / "file").write_text("hello")
     with pytest.raises(ValueError, match="is not a checkpoint"):
         wng.load(tmp_path / "file")
-    checkpoint.write_file(tmp_path / "other", {}, {"kind": "evolution"})
+    checkpoint.write_file(tmp_path / "other", {}, {"kind": "something else"})
     with pytest.raises(ValueError, match="is not an agent"):
         wng.load(tmp_path / "other")
 
