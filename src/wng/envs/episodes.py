@@ -13,7 +13,7 @@ Act = Callable[[np.ndarray], np.ndarray]  # observations [n, d] to actions, as `
 
 
 def episode_returns(
-    env_id: str, make_act: Callable[[int], Act], episodes: int, seed: int
+    env_id: str, make_act: Callable[[int], Act], episodes: int, seed: int, limit: int | None = None
 ) -> np.ndarray:
     """Returns of whole episodes; one without a time limit is cut after 30,000 steps.
 
@@ -22,6 +22,7 @@ def episode_returns(
       make_act: the policy, made for each batch of episodes with the seed of that batch.
       episodes: how many.
       seed: of the first batch.
+      limit: most steps of an episode, if fewer than the environment's own.
     """
     if episodes < 1:
         raise ValueError(f"episodes must be at least 1, got {episodes}.")
@@ -30,17 +31,17 @@ def episode_returns(
         number, batch_seed = min(10, episodes - len(returns)), seed + len(returns)
         env = make(env_id, number, batch_seed, "gymnasium")
         try:
-            returns += first_returns(env, make_act(batch_seed))
+            returns += first_returns(env, make_act(batch_seed), limit)
         finally:
             env.close()
     return np.array(returns)
 
 
-def first_returns(env: VectorEnv, act: Act) -> list[float]:
+def first_returns(env: VectorEnv, act: Act, limit: int | None = None) -> list[float]:
     """The return of the first episode of each environment, short or long."""
     observations = env.reset()
     returns, running = np.zeros(env.num_envs), np.ones(env.num_envs, bool)
-    for _ in range(env.spec.max_episode_steps or LONGEST_EPISODE):
+    for _ in range(limit or env.spec.max_episode_steps or LONGEST_EPISODE):
         step = env.step(act(observations))
         observations = step.observations
         if not (np.isfinite(step.rewards).all() and np.isfinite(observations).all()):

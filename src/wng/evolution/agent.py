@@ -130,7 +130,7 @@ class Evolution(Trainable):
 
             return act
 
-        return episode_returns(self.env, make_act, episodes, seed)
+        return episode_returns(self.env, make_act, episodes, seed, trainer.horizon)
 
     @classmethod
     def from_checkpoint(

@@ -24,6 +24,8 @@ from wng.envs.worker import episode_seed
 from wng.envs.workers import why_no_workers
 from wng.evolution.policies import Policy
 
+EPISODES = 0  # purpose of the keys here; those of strategy and policy have others
+
 
 class Episodes(NamedTuple):
     """What became of the members, one row each; the centre comes last."""
@@ -117,7 +119,7 @@ class JaxEvaluator:
         action_noise: float,
         seed: int,
     ):
-        self._key = jax.random.key(seed)
+        self._key = jax.random.fold_in(jax.random.key(seed), EPISODES)
         self._run = _compiled(env, policy, embedding, horizon, action_noise)
 
     def __call__(self, members: Any, generation: int) -> Episodes:
@@ -196,7 +198,7 @@ class SteppedEvaluator:
         seed: int,
     ):
         self.backend, self._stepper, self._horizon = backend, stepper, horizon
-        self._key = jax.random.key(seed)
+        self._key = jax.random.fold_in(jax.random.key(seed), EPISODES)
         self._discrete = policy.discrete
         self._layers, self._act, self._noise, self._summarize = _compiled_parts(
             policy, embedding, horizon, action_noise

@@ -195,7 +195,7 @@ class Strategy:
 
     def _member(self, state: State, number: int | Array) -> Any:
         pair = number // 2 if self.antithetic else number
-        key = jax.random.fold_in(jax.random.fold_in(state.key, state.generation), pair)
+        key = jax.random.fold_in(_key(state, "members"), pair)
         noise = jax.random.normal(key, state.center.shape, state.center.dtype)
         if self.antithetic:
             noise = jnp.where(number % 2 == 0, noise, -noise)
@@ -323,17 +323,16 @@ class Strategy:
         good = self._shape(returns, kept)
         if X is None or state.past is None:
             return good, state.past, jnp.zeros(())
-        key = jax.random.fold_in(state.key, 0xA11)  # apart from those of the generations
         if isinstance(state.past, Archive):
             each = state.past.novelty(X, self._neighbors)
             distance = jnp.where(kept, each, 0).sum() / jnp.maximum(kept.sum(), 1)
             # Any member stands for the policy's behaviour; by chance one that was dropped: its
             # stand-in.
-            chosen = jax.random.fold_in(key, state.generation)
-            past: Archive | Memory = state.past.add(
-                X[jax.random.randint(chosen, (), 0, self.population)]
-            )
+            chosen = jax.random.randint(_key(state, "archive"), (), 0, self.population)
+            past: Archive | Memory = state.past.add(X[chosen])
         else:
+            # The same features in all generations: the test functions carry over.
+            key = _key(state._replace(generation=jnp.zeros((), int)), "features")
             each, distance, potentials = state.past.distance(
                 key, X, kept, gamma=self._gamma, steps=self._dual_steps
             )
@@ -347,7 +346,7 @@ class Strategy:
         """Δθ, and the ε of the metric."""
         if not self._uses_metric or X is None:
             return gradient, jnp.zeros(())
-        key = jax.random.fold_in(jax.random.fold_in(state.key, 0xB45), state.generation)
+        key = _key(state, "basis")
         basis = kernel_basis(key, X, self._num_basis) if self._basis is None else self._basis
         J = jacobian_perturbation(basis, X, noise, self.sigma)  # eq. `ES_jacobian`
         J = J * (self.population / jnp.maximum(kept.sum(), 1))
@@ -355,3 +354,11 @@ class Strategy:
         found = precondition(self._damping, self._damping.init(), metric, gradient)
         natural = jnp.where(found.fallback, gradient, found.epsilon * found.direction)
         return (1 - self.delta) * gradient + self.delta * natural, found.epsilon
+
+
+def _key(state: State, purpose: str) -> PRNGKeyArray:
+    """The key of a generation for one purpose."""
+    purposes = ("members", "archive", "features", "basis")
+    return jax.random.fold_in(
+        jax.random.fold_in(state.key, purposes.index(purpose)), state.generation
+    )

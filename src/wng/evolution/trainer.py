@@ -75,6 +75,7 @@ class EvolutionTrainer:
             raise ValueError(f"'{env}' has no time limit: say how long an episode is, --horizon.")
         if self.spec.max_episode_steps:
             horizon = min(horizon, self.spec.max_episode_steps)
+        self.horizon = horizon
         self.policy = Policy(
             self.spec.observation_size,
             self.spec.action_size,
