@@ -146,7 +146,9 @@ def test_members_are_the_centre_and_noise_of_size_sigma() -> None:
 
 
 def test_what_is_not_finite_is_dropped_and_counted() -> None:
-    trained = trainer(f"{MODULE}Line-reward-v0", "es", seed=0, backend="gymnasium", sigma=1.0)
+    # So many that some go to the left, where rewards are not finite, and some to the right.
+    settings = {"backend": "gymnasium", "sigma": 1.0, "population": 64}
+    trained = trainer(f"{MODULE}Line-reward-v0", "es", **settings)
     dropped = []
     for _ in range(3):
         row = trained.iterate()
@@ -156,7 +158,7 @@ def test_what_is_not_finite_is_dropped_and_counted() -> None:
         assert row["population_mean"] == pytest.approx(np.nanmean(returns), rel=1e-4)
         assert np.isfinite(center(trained)).all()
         dropped.append(row["dropped"])
-    assert 0 < max(dropped) < 8
+    assert 0 < min(dropped) <= max(dropped) < 64
     assert int(trained.state.skipped) == trained.fruitless == 0
 
 
