@@ -5,7 +5,7 @@
 
 1. wng/PointWall-v0: environment steps per second of whole generations (ask, episodes, tell).
 2. wng/QuadrupedWall-v0: the same, in steps of MuJoCo, beside bare `mujoco.rollout` of the same
-   model on all cores, with controls drawn beforehand.
+   model on all cores, with the controls of the first generation. (Later ones are much like it.)
 3. A quadruped generation of evosax's OpenAI-ES on a Gymnasium vector environment (`make_vec` and
    its default, which steps one copy after the other; a process for each of so many copies does not
    fit), with the same policy network called once for each step.
@@ -25,8 +25,7 @@ import numpy as np
 from mujoco.rollout import Rollout
 
 import wng
-from wng.envs.mujoco_batch import STATE, default_threads
-from wng.envs.resolve import find
+from wng.envs.mujoco_batch import default_threads
 from wng.experiments.output import markdown_table
 
 POINT, QUADRUPED = "wng/PointWall-v0", "wng/QuadrupedWall-v0"
@@ -45,20 +44,31 @@ def generation(env: str, method: str, steps: int, **settings: Any) -> tuple[Any,
     return agent, agent._trainer.iterate, agent.config.population * steps
 
 
-def bare_mujoco(members: int, steps: int) -> Callable[[], Any]:
-    """`steps` steps of the quadruped's model for each member on all cores, nothing else."""
-    env, _ = find(QUADRUPED)
-    task: Any = env.unwrapped.mujoco_task  # type: ignore[attr-defined]
-    rng = np.random.default_rng(0)
-    states = np.stack([task.initial_state(rng) for _ in range(members)])
-    controls = rng.uniform(-1, 1, (members, steps // 5, task.action_size)).repeat(5, axis=1)
-    threads = default_threads()
-    data = [mujoco.MjData(task.model) for _ in range(threads)]
+def bare_mujoco(agent: Any) -> Callable[[], Any]:
+    """The steps of MuJoCo in a generation of the quadruped on all cores, and nothing else.
+
+    From the same initial states with the same controls: how long a step takes depends on them.
+    """
+    stepper = agent._trainer.evaluator._stepper
+    batch, step, taken = stepper._batch, stepper.step, []
+    stepper.reset(0)
+    states = batch.states
+
+    def record(actions: np.ndarray) -> Any:
+        taken.append(actions)
+        return step(actions)
+
+    stepper.step = record
+    agent._trainer.iterate()
+    stepper.step = step
+    controls = np.stack(taken, axis=1).astype(float).repeat(batch.task.frame_skip, axis=1)
+    model, threads = batch.task.model, default_threads()
+    data = [mujoco.MjData(model) for _ in range(threads)]
     pool = Rollout(nthread=threads)
-    size = mujoco.mj_stateSize(task.model, STATE)
-    out = np.zeros((members, steps, size)), np.zeros((members, steps, task.model.nsensordata))
+    members, steps, _ = controls.shape
+    out = np.zeros((members, steps, states.shape[1])), np.zeros((members, steps, model.nsensordata))
     return lambda: pool.rollout(
-        [task.model] * members, data, states, controls, state=out[0], sensordata=out[1]
+        [model] * members, data, states, controls, state=out[0], sensordata=out[1]
     )
 
 
@@ -94,7 +104,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--members", type=int, default=200, help="of the quadruped's population")
-    parser.add_argument("--steps", type=int, default=40, help="of a quadruped's episode")
+    parser.add_argument("--steps", type=int, default=100, help="of a quadruped's episode")
     parser.add_argument("--no-peers", action="store_true")
     args = parser.parse_args()
     jax.config.update("jax_cpu_enable_async_dispatch", False)  # as `wng train` has it
@@ -106,7 +116,7 @@ def main() -> None:
     agent, run, steps = generation(QUADRUPED, "es", args.steps, population=args.members)
     agents.append(agent)
     work["QuadrupedWall es"] = (run, 5 * steps)
-    work["bare mujoco.rollout"] = (bare_mujoco(args.members, 5 * args.steps), 5 * steps)
+    work["bare mujoco.rollout"] = (bare_mujoco(agent), 5 * (args.members + 1) * args.steps)
     if not args.no_peers:
         peer = peer_generation(args.members, args.steps, agent._trainer.policy)
         work["QuadrupedWall evosax + Gymnasium"] = (peer, 5 * steps)
