@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from wng import envs
 from wng.experiments.output import markdown_table
 from wng.policy_gradient.methods import preset
 from wng.policy_gradient.trainer import Trainer
@@ -49,6 +50,23 @@ def ours(name: str, **settings: Any) -> Contender:
         return seconds[0], seconds[1], seconds[2]
 
     return Contender(f"wng {name} ({trainer.env.spec.backend})", run)
+
+
+def bare() -> Contender:
+    """The environments with nothing around them: what no training can exceed."""
+    env = envs.make(ENV, ENVS, 0)
+    env.reset()
+    shape = (ROLLOUT // ENVS, ENVS, env.spec.action_size)
+    actions = np.random.default_rng(0).uniform(-1, 1, shape)
+
+    def run(iterations: int) -> tuple[float, float, float]:
+        start = time.perf_counter()
+        for _ in range(iterations):
+            for action in actions:
+                env.step(action)
+        return time.perf_counter() - start, 0.0, 0.0
+
+    return Contender(f"no training ({env.spec.backend})", run)
 
 
 def peer(name: str) -> Contender:
@@ -105,6 +123,7 @@ def main() -> None:
         ours("WTRPO tuned"),
         ours("PPO", backend="gymnasium", **EPOCHS),
         ours("PPO", backend="workers", **EPOCHS),
+        bare(),
     ]
     if not args.no_peers:
         contenders += [peer("SB3"), peer("SBX")]

@@ -33,6 +33,10 @@ def load(path: str | Path, *, embedding: Any = None) -> Agent | Evolution:
     if info.get("kind") not in FAMILIES:
         raise ValueError(f"{path} is not an agent of wng.")
     check_loadable(info["config"]["embedding"], embedding, path)
-    agent = FAMILIES[info["kind"]].from_checkpoint(arrays, info, embedding)
+    family = FAMILIES[info["kind"]]
+    settings = info["config"] | {"hidden": tuple(info["config"]["hidden"])}
+    config = family.config_class(**settings)
+    agent = family(info["env"], info["method"], info["seed"], embedding=embedding, config=config)
+    agent._trainer.restore(arrays, info)
     agent._newest = newest
     return agent

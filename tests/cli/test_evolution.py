@@ -10,6 +10,7 @@ from pathlib import Path
 import imageio.v3 as imageio
 import numpy as np
 import pytest
+from commands import run, sentence_of
 from PIL import Image, ImageSequence
 
 import wng
@@ -24,23 +25,6 @@ from wng.runs.metrics import MetricsWriter, read_metrics
 POINT, FOLDER = "wng/PointWall-v0", "wng-PointWall-v0"
 TINY = shlex.split("--population 8 --hidden 4 --num-basis 4 --dual-features 16 --dual-steps 4")
 GENERATION = 8 * 50  # steps
-
-
-def run(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
-    monkeypatch.setattr(sys, "argv", ["wng", *words])
-    try:
-        cli.main()
-    except SystemExit as end:
-        return int(end.code or 0)
-    return 0
-
-
-def sentence_of(capsys: pytest.CaptureFixture) -> str:
-    """The one line on standard error."""
-    error = capsys.readouterr().err
-    assert error.startswith("wng: ")
-    assert error.count("\n") == 1
-    return error
 
 
 def train(

@@ -27,7 +27,7 @@ GRADIENT = Family(
     gradient_config.Config,
     gradient_config.LIMITS,
     gradient_methods.METHODS,
-    lambda method, settings, env: gradient_methods.preset(method, settings),
+    gradient_methods.preset,
     "wng.policy_gradient.agent:Agent",
 )
 EVOLUTION = Family(

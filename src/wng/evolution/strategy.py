@@ -195,7 +195,7 @@ class Strategy:
 
     def _member(self, state: State, number: int | Array) -> Any:
         pair = number // 2 if self.antithetic else number
-        key = jax.random.fold_in(_key(state, "members"), pair)
+        key = jax.random.fold_in(_key(state, "members", state.generation), pair)
         noise = jax.random.normal(key, state.center.shape, state.center.dtype)
         if self.antithetic:
             noise = jnp.where(number % 2 == 0, noise, -noise)
@@ -328,11 +328,13 @@ class Strategy:
             distance = jnp.where(kept, each, 0).sum() / jnp.maximum(kept.sum(), 1)
             # Any member stands for the policy's behaviour; by chance one that was dropped: its
             # stand-in.
-            chosen = jax.random.randint(_key(state, "archive"), (), 0, self.population)
+            chosen = jax.random.randint(
+                _key(state, "archive", state.generation), (), 0, self.population
+            )
             past: Archive | Memory = state.past.add(X[chosen])
         else:
             # The same features in all generations: the test functions carry over.
-            key = _key(state._replace(generation=jnp.zeros((), int)), "features")
+            key = _key(state, "features", 0)
             each, distance, potentials = state.past.distance(
                 key, X, kept, gamma=self._gamma, steps=self._dual_steps
             )
@@ -346,7 +348,7 @@ class Strategy:
         """Δθ, and the ε of the metric."""
         if not self._uses_metric or X is None:
             return gradient, jnp.zeros(())
-        key = _key(state, "basis")
+        key = _key(state, "basis", state.generation)
         basis = kernel_basis(key, X, self._num_basis) if self._basis is None else self._basis
         J = jacobian_perturbation(basis, X, noise, self.sigma)  # eq. `ES_jacobian`
         J = J * (self.population / jnp.maximum(kept.sum(), 1))
@@ -356,9 +358,7 @@ class Strategy:
         return (1 - self.delta) * gradient + self.delta * natural, found.epsilon
 
 
-def _key(state: State, purpose: str) -> PRNGKeyArray:
+def _key(state: State, purpose: str, generation: int | Array) -> PRNGKeyArray:
     """The key of a generation for one purpose."""
     purposes = ("members", "archive", "features", "basis")
-    return jax.random.fold_in(
-        jax.random.fold_in(state.key, purposes.index(purpose)), state.generation
-    )
+    return jax.random.fold_in(jax.random.fold_in(state.key, purposes.index(purpose)), generation)

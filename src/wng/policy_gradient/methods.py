@@ -90,12 +90,13 @@ def nearest_method(proximity: str = "", geometry: str = "", step: str = "") -> s
     return max(METHODS, key=agreement)
 
 
-def preset(name: str, settings: Settings = "tuned", **overrides: Any) -> Config:
+def preset(name: str, settings: Settings = "tuned", env: str = "", **overrides: Any) -> Config:
     """The configuration of a method.
 
     Args:
       name: of the method, such as "wnpg".
       settings: tuned, what works best here; paper, the paper's text; released, its code.
+      env: id of the environment; no preset here depends on it.
       overrides: fields of `Config` to set on top.
     """
     method = shared.find_method(name, METHODS)

@@ -60,6 +60,13 @@ class Trainer:
         self._boundary = self.env.state()
         self._torn = False
 
+    horizon = None  # of an episode: the environment's own limit
+
+    @property
+    def spec(self) -> envs.EnvSpec:
+        """The environment's description."""
+        return self.env.spec
+
     def initial_state(self) -> TrainState:
         """The state before any learning; it depends on the seed alone."""
         return self.learner.init(self._key("networks", 0))

@@ -1,5 +1,6 @@
 """What every agent can do: train in a run that cannot be lost, go on, save."""
 
+import abc
 import contextlib
 import math
 import time
@@ -47,10 +48,10 @@ class Trainer(Protocol):
         """Free what it holds."""
 
 
-class Trainable:
-    """Base of the agents: `learn`, `restore`, `save`, `close` around a `Trainer`.
+class Trainable(abc.ABC):
+    """`learn`, `restore`, `save`, `close` around a `Trainer`.
 
-    Subclasses set `kind`, `method`, `title` and `seed`, and make `_trainer`.
+    Subclasses set `kind`, `method` and `seed`, and make `_trainer`.
     """
 
     kind: str
@@ -65,13 +66,13 @@ class Trainable:
         return self._trainer.steps
 
     @property
+    @abc.abstractmethod
     def title(self) -> str:
         """The method's name as people write it."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def shown(self, row: Row) -> Row:
         """What the progress bar says."""
-        raise NotImplementedError
 
     def learn(
         self,
@@ -132,7 +133,8 @@ class Trainable:
         return self
 
     def _keep(self, run: RunDirectory) -> None:
-        """Write what else there is to keep of an iteration."""
+        """Write what else there is to keep of an iteration: nothing, for most."""
+        return
 
     def _check_continues(self, run: RunDirectory) -> None:
         """A checkpoint deletes later ones: refuse those that this agent does not come from."""

@@ -9,6 +9,7 @@ from pathlib import Path
 import imageio.v3 as imageio
 import numpy as np
 import pytest
+from commands import run, sentence_of
 
 import wng
 from wng import cli
@@ -18,15 +19,6 @@ from wng.policy_gradient.trainer import Trainer
 from wng.runs import checkpoint, training
 from wng.runs.directory import RunDirectory
 from wng.runs.metrics import read_metrics
-
-
-def run(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
-    monkeypatch.setattr(sys, "argv", ["wng", *words])
-    try:
-        cli.main()
-    except SystemExit as end:
-        return int(end.code or 0)
-    return 0
 
 
 @pytest.mark.parametrize(
@@ -116,14 +108,6 @@ class Faulty(gymnasium.Env):
 
 gymnasium.register("Faulty-v0", entry_point="faulty_module:Faulty")
 """
-
-
-def sentence_of(capsys: pytest.CaptureFixture) -> str:
-    """The one line on standard error."""
-    error = capsys.readouterr().err
-    assert error.startswith("wng: ")
-    assert error.count("\n") == 1
-    return error
 
 
 def train(monkeypatch: pytest.MonkeyPatch, root: Path, *words: str, steps: int = 128) -> int:
