@@ -74,7 +74,7 @@ def test_reproduce_toys_smoke(
     assert "WNG reaches an error of 1e-8" in capsys.readouterr().out
     written = {str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*") if p.is_file()}
     data = {f"data/{name}.csv" for name in ("runs", "curves", "starts", "joint")}
-    assert written == data | {"figures/toys.png", "figures/beyond.png", "report.md"}
+    assert written == data | {"figures/toys.png", "figures/beyond.png", "report.md", "report.html"}
 
 
 # wng train and what looks at its runs
@@ -330,7 +330,7 @@ def test_a_nan_from_an_environment_stops_the_run(monkeypatch, capsys, tmp_path) 
     assert train(monkeypatch, tmp_path, *words, "--seeds", "1-2") == 2
     printed = capsys.readouterr()
     for seed in (1, 2):
-        assert f"seed {seed} failed: wng: {sentence}step 76" in printed.out
+        assert f"seed {seed} failed: {sentence}step 76" in printed.out
     assert "2 of 2 seeds failed" in printed.err
 
 

@@ -34,8 +34,7 @@ def test_data_figures_and_report(study: Study, tmp_path: Path) -> None:
     toys_figures.extension_figure(study, tmp_path / "beyond.png")
     for name in ("toys.png", "beyond.png"):
         assert (tmp_path / name).stat().st_size > 50_000
-    toys_report.write_report(study, "wng reproduce toys", tmp_path / "report.md")
-    text = (tmp_path / "report.md").read_text()
+    text = toys_report.report(study, "wng reproduce toys")
     for claim in toys_report.claims(study):
         assert f"| {claim.claim} | {claim.paper} | {claim.here} | {claim.verdict} |" in text
 

@@ -3,12 +3,14 @@
 import copy
 
 import gymnasium
+import jax
 import numpy as np
 import pytest
 from gymnasium.spaces import Box
 from tiny import TINY
 
 from wng.policy_gradient.methods import preset
+from wng.policy_gradient.proximity import standardized
 from wng.policy_gradient.trainer import FRUITLESS, Trainer
 from wng.runs.training import NonFiniteError
 
@@ -172,6 +174,57 @@ def test_an_iteration_that_was_broken_off_is_begun_again() -> None:
     assert_same(broken, whole)
     whole.close()
     broken.close()
+
+
+@pytest.mark.parametrize(("env", "method"), [("Pendulum-v1", "pg"), ("CartPole-v1", "ppo")])
+def test_a_batch_is_sampled_without_learning(env: str, method: str) -> None:
+    untouched, sampled = trainer(env, method), trainer(env, method)
+    untouched.iterate()
+    sampled.iterate()
+    batch = sampled.sample_batch(3)
+    assert len(batch.advantages) == len(batch.observations) == 3 * 64
+    np.testing.assert_allclose(batch.advantages.mean(), 0, atol=1e-5)
+    np.testing.assert_allclose(batch.advantages.std(), 1, atol=0.01)
+    policy = sampled.state.networks.policy(batch.observations)
+    np.testing.assert_allclose(policy.log_prob(batch.actions), batch.log_probs, rtol=1e-4)
+
+    one, other = untouched.checkpoint(), sampled.checkpoint()
+    assert one[1] == other[1]
+    for name in one[0]:
+        np.testing.assert_array_equal(other[0][name], one[0][name], err_msg=name)
+    # The environments have moved on; the next iteration goes back to where they were.
+    assert not np.array_equal(untouched.observations, sampled.observations)
+    np.testing.assert_equal(without_times(sampled.iterate()), without_times(untouched.iterate()))
+    assert_same(sampled, untouched)
+    untouched.close()
+    sampled.close()
+
+
+def test_sampled_batches_are_the_same_after_a_restore_and_no_two_rollouts_are() -> None:
+    first, second = trainer("Pendulum-v1", "pg"), trainer("Pendulum-v1", "pg")
+    first.iterate()
+    second.restore(*first.checkpoint())
+    one, two = first.sample_batch(2), second.sample_batch(2)
+    again = first.sample_batch(2)
+    for other in (two, again):
+        jax.tree.map(np.testing.assert_array_equal, other, one)
+    noise = np.asarray((one.actions - one.policy.mean) / np.exp(one.policy.log_std))
+    assert np.abs(noise[:64] - noise[64:]).min() > 1e-4
+    first.close()
+    second.close()
+
+
+def test_advantages_of_a_sampled_batch_are_those_of_training() -> None:
+    trained = trainer("Pendulum-v1", "pg")
+    state, rollouts, collect = trained.state, [], trained._collect
+    trained._collect = lambda key: rollouts.append(collect(key)) or rollouts[-1]
+    batch, advantages = trained.sample_batch(2), []
+    for rollout, *_ in rollouts:
+        state, rewards = trained.learner._scaled_rewards(state, rollout)
+        advantages.append(trained.learner._batch(state, rollout, rewards)[0].advantages)
+    expected = standardized(np.concatenate(advantages))
+    np.testing.assert_allclose(batch.advantages, expected, rtol=1e-3, atol=1e-4)
+    trained.close()
 
 
 def test_steps_that_are_all_dropped_stop_the_run() -> None:

@@ -21,10 +21,15 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "video": ("wng.cli.look", "Video"),
     "plot": ("wng.cli.look", "Plot"),
     "map": ("wng.cli.map", "MapCommand"),
+    "diagnose": ("wng.cli.diagnose", "Diagnose"),
     "methods": ("wng.cli.look", "Methods"),
     "reproduce toys": ("wng.cli.reproduce", "Toys"),
     "reproduce transport": ("wng.cli.reproduce", "Transport"),
+    "reproduce pg": ("wng.cli.reproduce", "GradientStudy"),
     "reproduce es": ("wng.cli.reproduce", "EvolutionStudy"),
+    "reproduce conditioning": ("wng.cli.reproduce", "ConditioningStudy"),
+    "reproduce efficiency": ("wng.cli.reproduce", "EfficiencyStudy"),
+    "reproduce all": ("wng.cli.reproduce", "All"),
 }
 
 # What tyro says, and what we say.

@@ -10,9 +10,9 @@ import tyro
 from rich.table import Table
 
 from wng.cli.console import console, note
-from wng.cli.families import FAMILIES, METHODS, family_of, title_of
 from wng.experiments.output import figure, save
 from wng.experiments.statistics import bootstrap_band, on_grid
+from wng.families import FAMILIES, METHODS, family_of, title_of
 from wng.runs.directory import RunDirectory
 from wng.runs.metrics import read_metrics
 from wng.settings import Settings, find_method

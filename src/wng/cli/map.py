@@ -8,12 +8,12 @@ import numpy as np
 import tyro
 
 from wng.cli.console import console, note
-from wng.cli.families import title_of
 from wng.envs.resolve import find
 from wng.envs.walls.map import Map
 from wng.evolution.maps import Generation, read_maps
 from wng.experiments.output import figure, save
 from wng.experiments.walls import draw_walls
+from wng.families import title_of
 from wng.runs.directory import RunDirectory
 from wng.runs.metrics import read_metrics
 

@@ -1,31 +1,49 @@
 """`wng reproduce`: the paper's studies."""
 
+import abc
+import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, NoReturn
 
+from wng import envs
 from wng.cli.console import command_line, console, note
-from wng.experiments import toys_figures, toys_report, toys_study, transport, walls
+from wng.experiments import (
+    conditioning_report,
+    efficiency,
+    es,
+    es_report,
+    pg,
+    pg_report,
+    toys_figures,
+    toys_report,
+    toys_study,
+    transport,
+)
+from wng.experiments.report import Claim, claims_table, provenance, write_report
+from wng.experiments.study import Job, Scale, read_runs, run_jobs
 from wng.experiments.toys import ToySettings
 from wng.experiments.transport import TransportSettings
-from wng.experiments.walls import WallSettings
+from wng.runs.children import STOPPED
+from wng.runs.progress import TrainingProgress
 
 
 @dataclass(frozen=True)
 class Toys:
     """The Gaussian study: Fisher against Wasserstein (the paper's Figure 1). About 100 seconds.
 
-    Writes figures/, data/ and report.md: every method on a smoothed sinc in 100 dimensions, each
+    Writes figures/, data/ and the report: every method on a smoothed sinc in 100 dimensions, each
     claim of the paper with what is measured here beside it.
     """
 
     settings: ToySettings = field(default_factory=ToySettings)
     out: Path = Path("results/toys")
     """Folder to write to."""
-    scale: Literal["smoke", "short", "paper"] = "paper"
+    scale: Scale = "paper"
     """smoke: 100 iterations, to see that everything works. short and paper: as set."""
 
-    def run(self) -> None:
+    def run(self) -> list[Claim]:
         """Run the study."""
         self.out.mkdir(parents=True, exist_ok=True)  # a bad folder ends it here, not in 2 minutes
         settings = self.settings
@@ -35,10 +53,9 @@ class Toys:
         toys_study.write_data(study, self.out / "data")
         toys_figures.paper_figure(study, self.out / "figures" / "toys.png")
         toys_figures.extension_figure(study, self.out / "figures" / "beyond.png")
-        toys_report.write_report(study, command_line(), self.out / "report.md")
-        for claim in toys_report.claims(study):
-            console.print(f"  [bold]{claim.verdict:>14}[/]  {claim.claim}", highlight=False)
-        finished(self.out)
+        text = toys_report.report(study, command_line())
+        write_report(text, self.out, "wng: the Gaussian study")
+        return finished(self.out, toys_report.claims(study))
 
 
 @dataclass(frozen=True)
@@ -49,40 +66,223 @@ class Transport:
     out: Path = Path("results/transport")
     """Folder to write to."""
 
-    def run(self) -> None:
+    def run(self) -> list[Claim]:
         """Draw the picture."""
         self.out.mkdir(parents=True, exist_ok=True)
         with console.status("Transport"):
             transport.reproduce(self.settings, self.out, command_line())
-        finished(self.out)
+        return finished(self.out, [])
 
 
 @dataclass(frozen=True)
-class EvolutionStudy:
-    """All evolution strategies on a wall task (the paper's ES figure). About five minutes.
+class Study(abc.ABC):
+    """What the studies of runs have in common."""
 
-    Writes figures/, data/ and report.md. Stopped, it goes on where it was when it is called again.
+    scale: Scale = "short"
+    """smoke: minutes, to see that everything works. short: about two hours on 2 cores. paper: the
+    paper's budgets, over days. Stopped, it goes on where it was when it is called again."""
+    tasks: tuple[str, ...] = ()
+    """Only these environments."""
+    out: Path | None = None
+    """Folder to write to; by default results/NAME, or runs/smoke/NAME at scale smoke."""
+    runs: Path = Path("runs/reproduce")
+    """Where runs are kept, in a folder for each scale; each can be looked at with `wng plot`, …"""
+    report_only: bool = False
+    """Run nothing: a report of what is there."""
+    retry: bool = False
+    """Try again the runs that failed; otherwise they are listed with the reason."""
+
+    name: ClassVar = ""
+
+    @abc.abstractmethod
+    def study(self, out: Path) -> list[Claim]:
+        """Run it and write to `out`."""
+
+    def run(self) -> list[Claim]:
+        """Run what is not there yet, and report."""
+        for env in self.tasks:
+            envs.check_env(env, "gymnasium")
+        out = self.folder(self.name)
+        out.mkdir(parents=True, exist_ok=True)  # a bad folder ends it here, not in two hours
+        return finished(out, self.study(out))
+
+    def folder(self, name: str) -> Path:
+        """Where to write."""
+        smoke = Path("runs/smoke") if self.scale == "smoke" else Path("results")
+        return self.out or smoke / name
+
+    @property
+    def root(self) -> Path:
+        """Where the runs of this scale are."""
+        return self.runs / self.scale
+
+    def gradients(self, methods: tuple[str, ...] = ()) -> pg.Plan:
+        """The runs of policy gradients."""
+        plan = pg.run(
+            pg.SCALES[self.scale],
+            self.root,
+            tuple(env for env in self.tasks if not _wall(env)),
+            execute=not self.report_only,
+            retry=self.retry,
+            methods=methods,
+        )
+        return plan if plan is not None else stopped()
+
+    def evolution(self) -> list[Job]:
+        """The runs of evolution strategies."""
+        tasks = es.only(es.SCALES[self.scale].tasks, tuple(env for env in self.tasks if _wall(env)))
+        jobs = es.jobs(tasks)
+        if not self.report_only and not run_jobs(jobs, self.root, "es", retry=self.retry):
+            stopped()
+        return jobs
+
+
+@dataclass(frozen=True)
+class GradientStudy(Study):
+    """Policy gradients: learning curves on the paper's tasks, and its Table 1.
+
+    A sweep over learning rates with seeds of its own, then the paper's methods with the best rate
+    of each (settings released), then all methods as a user gets them (settings tuned). Every run is
+    one of `wng train`. Writes figures/, data/, report.md and report.html.
     """
 
-    settings: WallSettings = field(default_factory=WallSettings)
-    out: Path = Path("results/evolution/pointwall")
-    """Folder to write to."""
-    scale: Literal["smoke", "short", "paper"] = "paper"
-    """smoke: 2 seeds of 25,000 steps, to see that everything works. short and paper: as set."""
+    name: ClassVar = "pg"
 
-    def run(self) -> None:
-        """Run the study."""
-        settings = self.settings
-        if self.scale == "smoke":
-            settings = replace(settings, seeds=2, steps=25_000)
-        study = walls.run_study(settings, self.out)
-        walls.draw_curves(study, settings.env, self.out / "figures" / "curves.png")
-        walls.draw_paths(study, settings.env, self.out / "figures" / "paths.png")
-        walls.write_report(study, settings, command_line(), self.out)
-        note(walls.table(study))
-        finished(self.out)
+    def study(self, out: Path) -> list[Claim]:
+        """Sweep, evaluation, report."""
+        plan = self.gradients()
+        runs, missing = read_runs(plan.evaluation, self.root)
+        some(runs)
+        scale = pg.SCALES[self.scale]
+        return pg_report.write(
+            scale, runs, plan.candidates, missing, self.root, command_line(), out
+        )
 
 
-def finished(out: Path) -> None:
-    """Say where the results are."""
-    console.print(f"\nReport:  {out / 'report.md'}\nFigures: {out / 'figures'}", highlight=False)
+@dataclass(frozen=True)
+class EvolutionStudy(Study):
+    """Evolution strategies on the point and the quadruped that have to get around a wall.
+
+    Every run is one of `wng train`. Writes figures/, data/, report.md and report.html.
+    """
+
+    name: ClassVar = "es"
+
+    def study(self, out: Path) -> list[Claim]:
+        """Runs, report."""
+        runs, missing = read_runs(self.evolution(), self.root)
+        some(runs)
+        scale = es.SCALES[self.scale]
+        return es_report.write(scale, runs, missing, self.root, command_line(), out)
+
+
+@dataclass(frozen=True)
+class ConditioningStudy(Study):
+    """Conditioning: Hessian spectra of trained policies, and the paper's heuristic tested.
+
+    Takes the runs of `wng reproduce pg` (settings released), and makes them if they are not there.
+    """
+
+    name: ClassVar = "conditioning"
+    rollouts: int = 8
+    """Rollouts of each policy that the Hessian is taken over."""
+    number: int = 20
+    """Leading eigenvalues."""
+    methods: tuple[str, ...] = ("pg", "wnpg")
+    """Whose final policies."""
+    seeds: int = 3
+    """Of each, at most."""
+
+    def study(self, out: Path) -> list[Claim]:
+        """Spectra, report."""
+        plan = self.gradients(pg.PAPER_METHODS)
+        jobs = [j for j in plan.evaluation if j.method in self.methods and j.seed < self.seeds]
+        with TrainingProgress() as progress:
+            progress.add("spectra", len(jobs))
+            found = conditioning_report.spectra(
+                jobs,
+                self.root,
+                self.rollouts,
+                self.number,
+                lambda done: progress.update("spectra", done, {}),
+            )
+        some(found)
+        runs, missing = read_runs(plan.evaluation, self.root)
+        return conditioning_report.write(found, runs, missing, command_line(), out)
+
+
+@dataclass(frozen=True)
+class EfficiencyStudy(Study):
+    """Efficiency: reward per minute of wall clock, and where the time goes.
+
+    Takes the runs of `wng reproduce pg` and `wng reproduce es`, and makes them if need be.
+    """
+
+    name: ClassVar = "efficiency"
+
+    def study(self, out: Path) -> list[Claim]:
+        """Times of all runs, report."""
+        jobs = [*self.gradients().evaluation, *self.evolution()]
+        runs, missing = read_runs(jobs, self.root)
+        some(runs)
+        return efficiency.write(runs, missing, command_line(), out)
+
+
+@dataclass(frozen=True)
+class All(Study):
+    """Every figure and table of the paper, one after the other, and a page with every claim."""
+
+    name: ClassVar = ""
+
+    def study(self, out: Path) -> list[Claim]:
+        """All studies, then the page."""
+        settings = {"runs": self.runs, "report_only": self.report_only, "retry": self.retry}
+        studies = {
+            "toys": Toys(scale=self.scale, out=out / "toys"),
+            "transport": Transport(out=out / "transport"),
+            **{
+                kind.name: kind(self.scale, self.tasks, out / kind.name, **settings)  # type: ignore
+                for kind in (GradientStudy, EvolutionStudy, ConditioningStudy, EfficiencyStudy)
+            },
+        }
+        found: list[Claim] = []
+        sections = []
+        for name, study in studies.items():
+            console.rule(name)
+            claims = study.run()
+            found += claims
+            heading = f"## {(study.__doc__ or name).splitlines()[0]}"
+            table = claims_table(claims) if claims else "A picture, no claim."
+            sections.append(f"{heading}\n\n[Report]({name}/report.html)\n\n{table}")
+        text = "\n\n".join(
+            ["# The paper's claims, one by one", *sections, provenance(command_line())]
+        )
+        write_report(text, out, "wng: the paper's claims")
+        return found
+
+
+def _wall(env: str) -> bool:
+    return env.startswith("wng/")
+
+
+def stopped() -> NoReturn:
+    """Say how to go on, and leave."""
+    note(f"\nStopped; nothing is lost. The same command goes on:\n  {command_line()}")
+    sys.exit(STOPPED)
+
+
+def some(found: Sequence[object]) -> None:
+    """Raise if there is nothing to report."""
+    if not found:
+        raise ValueError(
+            "no run has ended: leave out --report-only, or look at the failures in the runs' "
+            "folders (failure.txt) and add --retry."
+        )
+
+
+def finished(out: Path, claims: list[Claim]) -> list[Claim]:
+    """Say what was found and where it is."""
+    for claim in claims:
+        console.print(f"  [bold]{claim.verdict:>14}[/]  {claim.claim}", highlight=False)
+    note(f"\nReport: {out / 'report.html'} (and report.md, figures/, data/)")
+    return claims

@@ -13,14 +13,13 @@ import numpy as np
 import tyro
 
 from wng.cli.console import console, note
-from wng.cli.families import EVOLUTION, METHODS, Family, agent_class, family_of
 from wng.evolution.config import EvolutionConfig
+from wng.families import EVOLUTION, METHODS, Family, agent_class, family_of
 from wng.policy_gradient.config import Config
 from wng.policy_gradient.methods import nearest_method
+from wng.runs.children import STOPPED
 from wng.runs.directory import RunDirectory, safe_name
 from wng.settings import Settings, check_choice, find_method
-
-STOPPED = 130  # exit code: by Ctrl-C or SIGTERM, and saved
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,13 @@
 """The report of the Gaussian study: each claim of the paper beside what was measured."""
 
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from wng.experiments import toys_joint
 from wng.experiments.output import markdown_table
+from wng.experiments.report import FAILS, HOLDS, PART, Claim, claims_table
 from wng.experiments.toys import STATUS, Geometry, Proximity
 from wng.experiments.toys_figures import PAPER_METHODS
 from wng.experiments.toys_study import (
@@ -22,17 +22,7 @@ from wng.experiments.toys_study import (
 )
 
 BROKEN = ("variance not positive", "diverged")
-HOLDS, PART, FAILS = "holds", "holds in part", "does not hold"
 LABELS = {(proximity, geometry): label for label, proximity, geometry, _ in PAPER_METHODS}
-
-
-class Claim(NamedTuple):
-    """One claim of the section "Why use the Wasserstein Natural Gradient?"."""
-
-    claim: str
-    paper: str
-    here: str
-    verdict: str
 
 
 def verdict(*conditions: bool | np.bool) -> str:
@@ -253,8 +243,8 @@ def joint_table(study: Study) -> str:
     return markdown_table(("", *(f"ε = {e:g} λ_max" for e in toys_joint.DAMPINGS)), rows)
 
 
-def write_report(study: Study, command: str, path: Path) -> None:
-    """`report.md`."""
+def report(study: Study, command: str) -> str:
+    """The report as Markdown."""
     settings = study.settings
     found = claims(study)
     counts = ", ".join(
@@ -264,9 +254,7 @@ def write_report(study: Study, command: str, path: Path) -> None:
         for v in (HOLDS, PART, FAILS)
     )
     chosen = ", ".join(f"{f} = {getattr(settings, f)}" for f in settings.__dataclass_fields__)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(
-        f"""# The Gaussian study: Fisher against Wasserstein
+    return f"""# The Gaussian study: Fisher against Wasserstein
 
 `{command}`
 
@@ -282,7 +270,7 @@ Of {len(found)} claims of the section "Why use the Wasserstein Natural Gradient?
 measured, {counts}. Errors here are sums over the dimensions, as L is defined. Verdicts are computed
 from the runs.
 
-{markdown_table(("claim", "paper", "measured here", "verdict"), found)}
+{claims_table(found)}
 
 The paper gives neither the initial Gaussian nor the number of inner steps of the penalised methods;
 both are flags (`wng reproduce toys --help`). Penalised methods fail at a large β here because their
@@ -333,4 +321,3 @@ Data: [`data/runs.csv`](data/runs.csv) (how every run ended),
 λ = {settings.step_size}), [`data/starts.csv`](data/starts.csv) (other
 initial σ), [`data/joint.csv`](data/joint.csv) (joint estimates).
 """
-    )

@@ -18,6 +18,7 @@ from scipy.spatial.distance import cdist
 
 from wng.estimator import WassersteinMetric, jacobian_reparam, kernel_basis
 from wng.experiments.output import BLUE, GREY, RED, figure, markdown_table, save, write_csv
+from wng.experiments.report import write_report
 
 
 @dataclasses.dataclass(frozen=True)
@@ -164,7 +165,7 @@ def reproduce(settings: TransportSettings, out: Path, command: str) -> list[Resu
             for r in results
         ],
     )
-    (out / "report.md").write_text(
+    write_report(
         f"""# The behavioural transport function
 
 `{command}`
@@ -183,6 +184,8 @@ samples of {settings.num_samples} scatters around the true one by tenths.
 {table}
 
 Data: the arrows drawn, as `data/*.csv`.
-"""
+""",
+        out,
+        "wng: the behavioural transport function",
     )
     return results

@@ -7,11 +7,13 @@ from functools import lru_cache
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from wng import envs
 from wng.behavior.embedding import Embedding, as_embedding, find_embedding
 from wng.policy_gradient.config import Config
+from wng.policy_gradient.proximity import Batch, standardized
 from wng.policy_gradient.update import Learner, Rollout, TrainState
 from wng.runs.training import NonFiniteError
 from wng.runs.trees import restore_tree, save_tree
@@ -82,7 +84,7 @@ class Trainer:
             self._restore_env(self._boundary)
         self._torn = True
         start = time.perf_counter()
-        rollout, returns, lengths, env_seconds = self._collect()
+        rollout, returns, lengths, env_seconds = self._collect(self._key("actions"))
         collected = time.perf_counter()
         state, metrics = self.learner.update(self.state, rollout, self._key("update"))
         numbers = {name: float(value) for name, value in jax.device_get(metrics).items()}
@@ -119,10 +121,35 @@ class Trainer:
             "seconds_update": updated - collected,
         }
 
-    def _collect(self) -> tuple[Rollout, list[float], list[int], float]:
+    def sample_batch(self, rollouts: int) -> Batch:
+        """`rollouts` rollouts with the present policy as one batch, without learning from them.
+
+        Advantages are those of training, were the policy held fixed, standardised once over the
+        whole batch. What has been learned, the running moments included, stays as it is; only the
+        environments move on. The next iteration, or call, first takes them back to the last whole
+        iteration, by replay; where they cannot be replayed it begins fresh episodes.
+        """
+        if self._torn:
+            self._restore_env(self._boundary)
+        self._torn = True
+
+        @jax.jit
+        def learned_from(state: TrainState, rollout: Rollout) -> tuple[TrainState, Batch]:
+            state, rewards = self.learner._scaled_rewards(state, rollout)
+            return state, self.learner._batch(state, rollout, rewards)[0]
+
+        state, batches, key = self.state, [], self._key("samples")
+        for number in range(rollouts):
+            rollout, *_ = self._collect(jax.random.fold_in(key, number))
+            state, batch = learned_from(state, rollout)
+            batches.append(batch)
+        whole = jax.tree.map(lambda *parts: jnp.concatenate(parts), *batches)
+        return whole._replace(advantages=standardized(whole.advantages))
+
+    def _collect(self, key: jax.Array) -> tuple[Rollout, list[float], list[int], float]:
         config, spec = self.config, self.env.spec
         steps, number = config.rollout // config.num_envs, config.num_envs
-        noise = np.asarray(self.learner.noise(self._key("actions")))
+        noise = np.asarray(self.learner.noise(key))
         shape = (steps, number, spec.observation_size)
         observations, successors = np.empty(shape, np.float32), np.empty(shape, np.float32)
         if spec.discrete:
@@ -196,7 +223,7 @@ class Trainer:
         return fruitless
 
     def _key(self, purpose: str, iteration: int | None = None) -> jax.Array:
-        numbers = ("networks", "actions", "update")
+        numbers = ("networks", "actions", "update", "predict", "samples")
         key = jax.random.fold_in(jax.random.key(self.seed), numbers.index(purpose))
         return jax.random.fold_in(key, self.iteration if iteration is None else iteration)
 

@@ -74,7 +74,7 @@ class RunDirectory:
         }
         with one_sentence(path):
             path.mkdir(parents=True, exist_ok=True)
-        with _lock(path):  # of two processes that start the same run, one creates it
+        with lock(path):  # of two processes that start the same run, one creates it
             if (path / "config.json").exists():
                 raise ValueError(
                     f"{path} already holds a run: add --resume to continue it, choose another "
@@ -122,7 +122,7 @@ class RunDirectory:
 
         The system releases the lock when the process ends, however it ends.
         """
-        with _lock(self.path):
+        with lock(self.path):
             yield
 
 
@@ -144,7 +144,8 @@ def installed_packages() -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def _lock(directory: Path) -> Iterator[None]:
+def lock(directory: Path) -> Iterator[None]:
+    """Hold a folder for this process; ValueError if another one has it."""
     path = directory / "lock"
     with one_sentence(path):
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)

@@ -113,7 +113,9 @@ class Trainable(abc.ABC):
             recorded, saved = self._trainer.iteration, time.monotonic()
             try:
                 while self.steps < total and not stop.requested:
+                    cpu = time.process_time()  # of all threads; wall clock also counts waiting
                     row = self._trainer.iterate()
+                    row["seconds_cpu"] = time.process_time() - cpu
                     if run is not None:
                         self._keep(run)
                     if writer is not None:

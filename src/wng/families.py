@@ -1,4 +1,4 @@
-"""The two families of methods, as the commands see them."""
+"""The two families of methods, as the commands and the studies see them."""
 
 import importlib
 from collections.abc import Callable

@@ -1,0 +1,47 @@
+"""`wng diagnose`: how ill-conditioned the task of a run is."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.table import Table
+
+from wng.cli.console import console, note
+from wng.cli.look import Run, load_agent
+from wng.experiments.conditioning import describe, diagnose, draw_spectrum, ratios
+
+
+@dataclass(frozen=True)
+class Diagnose:
+    """Tell how ill-conditioned a task is: `wng diagnose runs/Hopper-v5/wnpg/seed0`.
+
+    The leading Hessian eigenvalues of the objective at the policy of the run, and their ratios.
+    """
+
+    run_path: Run
+    """Folder of a run, or file of a saved agent, of policy gradients."""
+    rollouts: int = 8
+    """How many rollouts, of as many steps as in training, the objective is estimated from."""
+    number: int = 20
+    """How many eigenvalues, from the largest in magnitude."""
+    to: Path | None = None
+    """The picture; by default spectrum.png in the folder of the run."""
+
+    def run(self) -> None:
+        """Print sentences and a table, draw the ratios."""
+        folder = self.run_path if self.run_path.is_dir() else self.run_path.parent
+        with console.status(f"{self.rollouts} rollouts, {self.number} eigenvalues"):
+            agent = load_agent(self.run_path)
+            try:
+                spectrum = diagnose(agent, self.rollouts, self.number)
+            finally:
+                agent.close()
+        note(describe(spectrum))
+        table = Table()
+        for name in ("i", "λᵢ", "|λ₁|/|λᵢ|"):
+            table.add_column(name, justify="right")
+        shares = ratios(spectrum.eigenvalues)
+        for i in (1, 2, 5, 10, 20, 50, 100, 200):
+            if i <= len(shares):
+                table.add_row(str(i), f"{spectrum.eigenvalues[i - 1]:.3g}", f"{shares[i - 1]:.3g}")
+        console.print(table)
+        note(f"{draw_spectrum([spectrum], self.to or folder / 'spectrum.png')}")

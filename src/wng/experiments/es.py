@@ -1,0 +1,104 @@
+"""`wng reproduce es`: all evolution strategies on the wall tasks (Figure `fig:es_exps`).
+
+The paper's claim: WNES and BG-WNES overcome the local maximum behind the wall more reliably than
+ES, clipped ES, NSR-ES and BGES, also than BGES with more repulsion (β = 0.75).
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from wng.experiments.study import LAST, Job, Run, Scale
+from wng.settings import Settings
+
+POINT, QUADRUPED = "wng/PointWall-v0", "wng/QuadrupedWall-v0"
+BETAS = (0.5, 0.75)  # of BGES, in the paper
+Variant = tuple[str, str, dict[str, Any]]  # method, name of the variant, overrides
+VARIANTS: tuple[Variant, ...] = (
+    ("es", "", {}),
+    ("esclip", "", {}),
+    ("nsres", "", {}),
+    *(("bges", f"beta{beta:g}", {"beta": beta}) for beta in BETAS),
+    ("wnes", "", {}),
+    ("bgwnes", "", {}),
+)
+BASELINES = ("es", "esclip", "nsres", "bges")
+OURS = ("wnes", "bgwnes")
+
+
+class EvolutionTask(NamedTuple):
+    """A wall task in the study."""
+
+    env: str
+    seeds: int
+    steps: int
+    settings: tuple[Settings, ...]
+    overrides: dict[str, Any] = {}  # noqa: RUF012 (never changed)
+
+
+class EvolutionScale(NamedTuple):
+    """How much is run."""
+
+    tasks: tuple[EvolutionTask, ...]
+    about: str
+
+
+BOTH: tuple[Settings, ...] = ("released", "tuned")
+SCALES: dict[Scale, EvolutionScale] = {
+    "smoke": EvolutionScale(
+        (
+            EvolutionTask(POINT, 2, 3000, ("tuned",), {"population": 20}),
+            EvolutionTask(QUADRUPED, 1, 800, ("tuned",), {"population": 2, "hidden": (8, 8)}),
+        ),
+        "Far too short to learn anything: it shows that every part works.",
+    ),
+    "short": EvolutionScale(
+        (
+            EvolutionTask(POINT, 10, 1_000_000, BOTH),
+            EvolutionTask(QUADRUPED, 3, 1_000_000, ("tuned",), {"population": 100}),
+        ),
+        "The point task in full. The quadruped much shorter than it takes to get anywhere: 25 "
+        "generations of 100 members, where the paper has 502 members and plots no number of steps.",
+    ),
+    "paper": EvolutionScale(
+        (EvolutionTask(POINT, 10, 1_000_000, BOTH), EvolutionTask(QUADRUPED, 5, 100_000_000, BOTH)),
+        "The paper does not say for how long its runs went on; here 10⁶ and 10⁸ steps.",
+    ),
+}
+
+
+def only(tasks: tuple[EvolutionTask, ...], names: Sequence[str]) -> tuple[EvolutionTask, ...]:
+    """The tasks with these names; one that the scale does not have is run like the point's."""
+    known = {task.env: task for task in tasks}
+    return tuple(known.get(e, tasks[0]._replace(env=e)) for e in names) if names else tasks
+
+
+def jobs(tasks: Sequence[EvolutionTask]) -> list[Job]:
+    """The runs of all methods on these tasks."""
+    return [
+        Job(task.env, method, seed, task.steps, settings, variant, {**task.overrides, **more})
+        for task in tasks
+        for settings in task.settings
+        for method, variant, more in _methods(settings)
+        for seed in range(task.seeds)
+    ]
+
+
+def _methods(settings: Settings) -> tuple[Variant, ...]:
+    """Where the preset has another β than the paper's, BGES with that one too."""
+    return (*VARIANTS, ("bges", "", {})) if settings == "tuned" else VARIANTS
+
+
+def past_wall(run: Run) -> bool:
+    """Whether the mean policy ended past the wall in most of the last generations."""
+    past = run.rows["past_wall"]
+    return bool(past[-max(1, int(LAST * len(past))) :].mean() > 0.5)
+
+
+def steps_until_past(run: Run) -> float:
+    """Steps from which on nine generations in ten end past the wall; infinite if never."""
+    past = run.rows["past_wall"]
+    share = np.cumsum(past[::-1])[::-1] / np.arange(len(past), 0, -1)
+    good = (share >= 0.9) & (past > 0)
+    return float(run.rows["steps"][np.argmax(good)]) if good.any() else np.inf

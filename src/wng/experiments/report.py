@@ -1,0 +1,198 @@
+"""Reports as Markdown and as one self-contained page, and what all of them have in common."""
+
+import base64
+import os
+import platform
+import textwrap
+from collections.abc import Iterable, Sequence
+from html import escape
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+from urllib.parse import unquote, urlsplit
+
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+from wng.experiments.output import markdown_table
+from wng.runs.directory import installed_packages
+from wng.runs.files import read_bytes, write_atomic
+
+HOLDS, PART, FAILS, UNDECIDED = "holds", "holds in part", "does not hold", "undecided"
+CSS_CLASS = {HOLDS: "holds", PART: "part", FAILS: "fails", UNDECIDED: "undecided"}
+IMAGE_TYPES = {
+    ".gif": "image/gif",
+    ".jpeg": "image/jpeg",
+    ".jpg": "image/jpeg",
+    ".png": "image/png",
+    ".svg": "image/svg+xml",
+    ".webp": "image/webp",
+}
+LONG = 24  # characters; a table's cell with more is text that may wrap
+CPU_INFO = Path("/proc/cpuinfo")
+
+STYLE = """
+:root { color-scheme: light dark; --text: #1d2127; --page: #fff; --line: #d8dce1;
+  --soft: #f3f5f7; --link: #1a5f94; --holds: #1d7a4c; --part: #8a5a00; --fails: #b3263c;
+  --undecided: #5c6470; }
+@media (prefers-color-scheme: dark) { :root { --text: #e3e6ea; --page: #14171b; --line: #363c44;
+  --soft: #1f242a; --link: #7fbdec; --holds: #62c995; --part: #e6b254; --fails: #f08392;
+  --undecided: #a3abb5; } }
+* { box-sizing: border-box; }
+body { margin: 0 auto; max-width: 60rem; padding: 1rem 1rem 4rem; color: var(--text);
+  background: var(--page); font: 1rem/1.55 system-ui, sans-serif; overflow-wrap: break-word;
+  -webkit-text-size-adjust: 100%; }
+h1, h2, h3 { line-height: 1.25; margin: 2em 0 0.6em; }
+h1 { font-size: 1.7rem; margin-top: 0.5em; }
+h2 { font-size: 1.3rem; border-bottom: 1px solid var(--line); padding-bottom: 0.25em; }
+h3 { font-size: 1.1rem; }
+a { color: var(--link); }
+img { display: block; max-width: 100%; height: auto; margin: 1rem auto; background: #fff;
+  border-radius: 4px; }
+code, pre { font-family: ui-monospace, monospace; font-size: 0.9em; background: var(--soft);
+  border-radius: 4px; }
+code { padding: 0.1em 0.3em; }
+pre { padding: 0.75rem 1rem; white-space: pre-wrap; }
+pre code { padding: 0; font-size: 1em; }
+.table { overflow-x: auto; margin: 1rem 0; }
+table { border-collapse: collapse; font-size: 0.92rem; font-variant-numeric: tabular-nums; }
+th, td { padding: 0.4rem 0.7rem; border-bottom: 1px solid var(--line); text-align: left;
+  vertical-align: top; overflow-wrap: normal; white-space: nowrap; }
+th { background: var(--soft); }
+.long { white-space: normal; min-width: 11rem; }
+blockquote { margin: 1rem 0; padding-left: 1rem; border-left: 3px solid var(--line); }
+.holds, .part, .fails, .undecided { font-weight: 600; }
+.holds { color: var(--holds); }
+.part { color: var(--part); }
+.fails { color: var(--fails); }
+.undecided { color: var(--undecided); }
+/* On a phone the verdict stays in sight while the rest of the table scrolls below it. */
+@media (max-width: 40rem) {
+  th, td { padding: 0.4rem 0.5rem; }
+  td:is(.holds, .part, .fails, .undecided):last-child, .table:has(td:is(.holds, .part, .fails,
+    .undecided):last-child) th:last-child { position: sticky; right: 0; white-space: normal;
+    box-shadow: inset 1px 0 var(--line); }
+  td:is(.holds, .part, .fails, .undecided):last-child { background: var(--page); }
+}
+"""
+
+# The policy lets a browser refuse whatever the page does not hold; the icon keeps it from asking.
+PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy"
+  content="default-src 'none'; img-src data:; style-src 'unsafe-inline'">
+<link rel="icon" href="data:,">
+<title>{title}</title>
+<style>{style}</style>
+</head>
+<body>
+<main>
+{body}</main>
+</body>
+</html>
+"""
+
+
+class Claim(NamedTuple):
+    """One claim of the paper, in Markdown."""
+
+    claim: str
+    paper: str
+    here: str
+    verdict: str
+
+
+def overall(verdicts: Iterable[str]) -> str:
+    """One verdict for several: of a mixture, what is known to hold or to fail decides.
+
+    Without any it is undecided. ValueError for a word that is not a verdict.
+    """
+    found = set(verdicts)
+    for word in found - CSS_CLASS.keys():
+        raise ValueError(f"'{word}' is not a verdict: use one of {', '.join(CSS_CLASS)}.")
+    if len(found) <= 1:
+        return found.pop() if found else UNDECIDED
+    return PART if found & {HOLDS, PART} else FAILS
+
+
+def claims_table(claims: Iterable[Claim]) -> str:
+    """The claims as a Markdown table; cells may contain '|' and several lines."""
+    rows = [[" ".join(cell.split()).replace("|", r"\|") for cell in claim] for claim in claims]
+    return markdown_table(Claim._fields, rows)
+
+
+def provenance(command: str) -> str:
+    """A Markdown section: the command, the software and the processor, but not which machine."""
+    packages = ", ".join(f"{name} {version}" for name, version in installed_packages().items())
+    cores = os.cpu_count() or 1
+    # An indented block, since a command may contain the marks of a fenced one.
+    return f"""## How this was made
+
+{textwrap.indent(command.strip(), "    ")}
+
+- Packages: {packages}
+- Python: {platform.python_version()}
+- Platform: {platform.platform()}
+- Processor: {_processor()}, {cores} {"core" if cores == 1 else "cores"}
+"""
+
+
+def write_report(markdown: str, out: Path, title: str) -> None:
+    """Write `out`/report.md, the text as it is, and `out`/report.html, a page that needs no other.
+
+    The page contains the images; links to other files stay links. HTML in the text is shown, not
+    obeyed. ValueError if an image is not a readable file in `out`: nothing is written then.
+    """
+    parser = MarkdownIt("commonmark", {"html": False}).enable("table")
+    tokens = parser.parse(markdown)
+    for token in tokens:
+        for child in token.children or []:
+            if child.type == "image":
+                child.attrs["src"] = _inlined(str(child.attrs["src"]), out)
+    body = parser.renderer.render(_decorated(tokens), parser.options, {})
+    page = PAGE.format(title=escape(title), style=STYLE, body=body)
+    write_atomic(out / "report.md", markdown.encode())
+    write_atomic(out / "report.html", page.encode())
+
+
+def _inlined(source: str, out: Path) -> str:
+    """The image as a data URI."""
+    path = PurePosixPath(unquote(source))
+    if urlsplit(source).scheme or path.is_absolute() or ".." in path.parts:
+        raise ValueError(f"the image {source[:200]} is not in the report's folder: put it there.")
+    if path.suffix.lower() not in IMAGE_TYPES:
+        raise ValueError(f"the image {source} is of no known type: use {', '.join(IMAGE_TYPES)}.")
+    data = base64.b64encode(read_bytes(out / path)).decode()
+    return f"data:{IMAGE_TYPES[path.suffix.lower()]};base64,{data}"
+
+
+def _decorated(tokens: Sequence[Token]) -> list[Token]:
+    """Tables in a box of their own that scrolls, verdicts and long texts in it with a class."""
+    result = []
+    for i, token in enumerate(tokens):
+        if token.type == "table_open":
+            # In the order of tabs, since a keyboard scrolls only what has the focus.
+            box = {"class": "table", "role": "region", "aria-label": "table", "tabindex": "0"}
+            result.append(Token("table_box_open", "div", 1, attrs={**box}, block=True))
+        elif token.type in ("th_open", "td_open"):
+            text = "".join(child.content for child in tokens[i + 1].children or []).strip()
+            if token.type == "td_open" and text in CSS_CLASS:
+                token.attrJoin("class", CSS_CLASS[text])
+            elif len(text) > LONG:
+                token.attrJoin("class", "long")
+        result.append(token)
+        if token.type == "table_close":
+            result.append(Token("table_box_close", "div", -1, block=True))
+    return result
+
+
+def _processor() -> str:
+    """The model of the processor, or at least its architecture."""
+    if CPU_INFO.exists():
+        for line in CPU_INFO.read_text().splitlines():
+            name, _, value = line.partition(":")
+            if name.strip() == "model name":
+                return value.strip()
+    return platform.machine()
