@@ -28,6 +28,8 @@ from wng.experiments.transport import TransportSettings
 from wng.runs.children import STOPPED
 from wng.runs.progress import TrainingProgress
 
+Tasks = tuple[str, ...]
+
 
 @dataclass(frozen=True)
 class Toys:
@@ -102,37 +104,33 @@ class Study(abc.ABC):
         """Run what is not there yet, and report."""
         for env in self.tasks:
             envs.check_env(env, "gymnasium")
-        out = self.folder(self.name)
+        out = self.out or results(self.scale) / self.name
         out.mkdir(parents=True, exist_ok=True)  # a bad folder ends it here, not in two hours
         return finished(out, self.study(out))
-
-    def folder(self, name: str) -> Path:
-        """Where to write."""
-        smoke = Path("runs/smoke") if self.scale == "smoke" else Path("results")
-        return self.out or smoke / name
 
     @property
     def root(self) -> Path:
         """Where the runs of this scale are."""
         return self.runs / self.scale
 
-    def gradients(self, methods: tuple[str, ...] = ()) -> pg.Plan:
+    def gradients(self, tasks: Tasks, methods: tuple[str, ...] = ()) -> pg.Plan:
         """The runs of policy gradients."""
         plan = pg.run(
             pg.SCALES[self.scale],
             self.root,
-            tuple(env for env in self.tasks if not _wall(env)),
+            tasks,
             execute=not self.report_only,
             retry=self.retry,
+            quick=self.scale == "smoke",
             methods=methods,
         )
         return plan if plan is not None else stopped()
 
-    def evolution(self) -> list[Job]:
+    def evolution(self, tasks: Tasks) -> list[Job]:
         """The runs of evolution strategies."""
-        tasks = es.only(es.SCALES[self.scale].tasks, tuple(env for env in self.tasks if _wall(env)))
-        jobs = es.jobs(tasks)
-        if not self.report_only and not run_jobs(jobs, self.root, "es", retry=self.retry):
+        jobs = es.jobs(es.only(es.SCALES[self.scale].tasks, tasks))
+        how = {"retry": self.retry, "quick": self.scale == "smoke"}
+        if not self.report_only and not run_jobs(jobs, self.root, "es", **how):
             stopped()
         return jobs
 
@@ -150,7 +148,7 @@ class GradientStudy(Study):
 
     def study(self, out: Path) -> list[Claim]:
         """Sweep, evaluation, report."""
-        plan = self.gradients()
+        plan = self.gradients(self.tasks)
         runs, missing = read_runs(plan.evaluation, self.root)
         some(runs)
         scale = pg.SCALES[self.scale]
@@ -170,7 +168,7 @@ class EvolutionStudy(Study):
 
     def study(self, out: Path) -> list[Claim]:
         """Runs, report."""
-        runs, missing = read_runs(self.evolution(), self.root)
+        runs, missing = read_runs(self.evolution(self.tasks), self.root)
         some(runs)
         scale = es.SCALES[self.scale]
         return es_report.write(scale, runs, missing, self.root, command_line(), out)
@@ -184,25 +182,25 @@ class ConditioningStudy(Study):
     """
 
     name: ClassVar = "conditioning"
-    rollouts: int = 8
-    """Rollouts of each policy that the Hessian is taken over."""
+    rollouts: int = 32
+    """Rollouts of each policy that the Hessian is taken over; 1 at scale smoke."""
     number: int = 20
     """Leading eigenvalues."""
     methods: tuple[str, ...] = ("pg", "wnpg")
     """Whose final policies."""
-    seeds: int = 3
+    seeds: int = 2
     """Of each, at most."""
 
     def study(self, out: Path) -> list[Claim]:
         """Spectra, report."""
-        plan = self.gradients(pg.PAPER_METHODS)
+        plan = self.gradients(self.tasks, pg.PAPER_METHODS)
         jobs = [j for j in plan.evaluation if j.method in self.methods and j.seed < self.seeds]
         with TrainingProgress() as progress:
             progress.add("spectra", len(jobs))
             found = conditioning_report.spectra(
                 jobs,
                 self.root,
-                self.rollouts,
+                1 if self.scale == "smoke" else self.rollouts,
                 self.number,
                 lambda done: progress.update("spectra", done, {}),
             )
@@ -222,47 +220,64 @@ class EfficiencyStudy(Study):
 
     def study(self, out: Path) -> list[Claim]:
         """Times of all runs, report."""
-        jobs = [*self.gradients().evaluation, *self.evolution()]
+        walls = tuple(env for env in self.tasks if env.startswith("wng/"))
+        others = tuple(env for env in self.tasks if env not in walls)
+        jobs = []
+        if others or not self.tasks:
+            jobs += self.gradients(others).evaluation
+        if walls or not self.tasks:
+            jobs += self.evolution(walls)
         runs, missing = read_runs(jobs, self.root)
         some(runs)
         return efficiency.write(runs, missing, command_line(), out)
 
 
 @dataclass(frozen=True)
-class All(Study):
+class All:
     """Every figure and table of the paper, one after the other, and a page with every claim."""
 
-    name: ClassVar = ""
+    scale: Scale = "short"
+    """As for each of the studies."""
+    out: Path | None = None
+    """Folder to write to; by default results, or runs/smoke at scale smoke."""
+    runs: Path = Path("runs/reproduce")
+    """Where runs are kept."""
+    report_only: bool = False
+    """Run nothing: a report of what is there. (The Gaussian study is run all the same.)"""
+    retry: bool = False
+    """Try again the runs that failed."""
 
-    def study(self, out: Path) -> list[Claim]:
+    def run(self) -> None:
         """All studies, then the page."""
-        settings = {"runs": self.runs, "report_only": self.report_only, "retry": self.retry}
-        studies = {
+        out = self.out or results(self.scale)
+        out.mkdir(parents=True, exist_ok=True)
+        studies: dict[str, Toys | Transport | Study] = {
             "toys": Toys(scale=self.scale, out=out / "toys"),
             "transport": Transport(out=out / "transport"),
-            **{
-                kind.name: kind(self.scale, self.tasks, out / kind.name, **settings)  # type: ignore
-                for kind in (GradientStudy, EvolutionStudy, ConditioningStudy, EfficiencyStudy)
-            },
         }
-        found: list[Claim] = []
+        for kind in (GradientStudy, EvolutionStudy, ConditioningStudy, EfficiencyStudy):
+            studies[kind.name] = kind(
+                self.scale,
+                out=out / kind.name,
+                runs=self.runs,
+                report_only=self.report_only,
+                retry=self.retry,
+            )
         sections = []
         for name, study in studies.items():
             console.rule(name)
             claims = study.run()
-            found += claims
-            heading = f"## {(study.__doc__ or name).splitlines()[0]}"
             table = claims_table(claims) if claims else "A picture, no claim."
+            heading = f"## {(study.__doc__ or name).splitlines()[0]}"
             sections.append(f"{heading}\n\n[Report]({name}/report.html)\n\n{table}")
-        text = "\n\n".join(
-            ["# The paper's claims, one by one", *sections, provenance(command_line())]
-        )
-        write_report(text, out, "wng: the paper's claims")
-        return found
+        text = ["# The paper's claims, one by one", *sections, provenance(command_line())]
+        write_report("\n\n".join(text), out, "wng: the paper's claims")
+        finished(out, [])
 
 
-def _wall(env: str) -> bool:
-    return env.startswith("wng/")
+def results(scale: Scale) -> Path:
+    """Where reports go; what is merely tried out does not go among results."""
+    return Path("runs/smoke") if scale == "smoke" else Path("results")
 
 
 def stopped() -> NoReturn:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.ticker import EngFormatter
 
 from wng.experiments.output import figure, save
 from wng.experiments.statistics import (
@@ -62,6 +63,7 @@ def draw_panels(panels: Mapping[str, Mapping[str, Sequence[Run]]], column: str, 
             axis.plot(grid, mean, color=color_of(name), lw=2.2 if heavy else 1.4, label=label)
             axis.fill_between(grid, mean - std, mean + std, color=color_of(name), alpha=0.1, lw=0)
         axis.set_title(title, fontsize=10)
+        axis.xaxis.set_major_formatter(EngFormatter(sep=""))
         axis.set_xlabel("environment steps")
         axis.set_ylabel({"past_wall": "share of seeds past the wall"}.get(column, column))
         axis.legend(frameon=False, fontsize=7, title="method (seeds)", title_fontsize=7)

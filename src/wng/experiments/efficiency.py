@@ -13,7 +13,7 @@ import numpy as np
 
 from wng.experiments.drawing import color_of
 from wng.experiments.es_report import by_setting
-from wng.experiments.output import figure, markdown_table, save, write_csv
+from wng.experiments.output import figure, markdown_table, number, save, write_csv
 from wng.experiments.report import (
     FAILS,
     HOLDS,
@@ -97,7 +97,8 @@ def claims(measured: Costs) -> list[Claim]:
             other = max(others, key=lambda t: others[t].mean())
             difference, low, high = difference_interval(ours[best], others[other])
             verdicts.append(HOLDS if low > 0 else FAILS if high < 0 else UNDECIDED)
-            said.append(f"{group}: {best} − {other} {difference:+.3g} [{low:.3g}, {high:.3g}]")
+            interval = f"[{number(low)}, {number(high)}]"
+            said.append(f"{group}: {best} − {other} {number(difference, '+')} {interval}")
         text = f"Methods with a WNG estimator are the most efficient on each task ({words})"
         found.append(Claim(text, "all tasks", "; ".join(said) or "not run", overall(verdicts)))
     verdicts, said = [], []
@@ -107,7 +108,7 @@ def claims(measured: Costs) -> list[Claim]:
                 np.array([c.reward_per_minute for c in methods[t]]) for t in ("BG-WNPG", "WNPG")
             )
             verdicts.append(HOLDS if both.mean() < alone.mean() else FAILS)
-            said.append(f"{group}: BG-WNPG {both.mean():.3g}, WNPG {alone.mean():.3g}")
+            said.append(f"{group}: BG-WNPG {number(both.mean())}, WNPG {number(alone.mean())}")
     text = "The added cost of BG-WNPG reduces its efficiency on several tasks"
     found.append(Claim(text, "several tasks", "; ".join(said) or "not run", overall(verdicts)))
     return found
@@ -118,7 +119,7 @@ def table(methods: Mapping[str, Sequence[Cost]]) -> str:
 
     def spread(found: Sequence[Cost], field: str) -> str:
         values = np.array([getattr(c, field) for c in found])
-        return f"{values.mean():.4g} ± {values.std():.2g}"
+        return f"{number(values.mean())} ± {number(values.std())}"
 
     rows = []
     for title, found in methods.items():

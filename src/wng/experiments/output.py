@@ -30,6 +30,11 @@ def markdown_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> s
     return "\n".join("| " + " | ".join(str(cell) for cell in line) + " |" for line in lines)
 
 
+def number(value: float, sign: str = "") -> str:
+    """For people: 7,254 or 4.37 or −0.0123, with `sign` as in a format."""
+    return f"{value:{sign},.0f}" if abs(value) >= 100 else f"{value:{sign}.3g}"
+
+
 def figure(rows: int, columns: int, size: tuple[float, float]) -> tuple[Figure, list[Axes]]:
     """An empty figure and its panels, in reading order."""
     fig, axes = plt.subplots(rows, columns, figsize=size, layout="constrained", squeeze=False)

@@ -147,6 +147,7 @@ def run(
     *,
     execute: bool = True,
     retry: bool = False,
+    quick: bool = False,
     methods: Sequence[str] = (),
 ) -> Plan | None:
     """Run what is not there yet: the sweep, then the evaluation. None if it was stopped.
@@ -157,6 +158,7 @@ def run(
       tasks: only these.
       execute: False plans with what has been run so far.
       retry: try again what failed before.
+      quick: compile without optimising, for runs of seconds.
       methods: of the settings `released`, only these, and nothing `tuned`.
     """
     chosen = only(scale.released, tasks)
@@ -164,11 +166,11 @@ def run(
         key: jobs for key, jobs in sweep(scale, chosen).items() if not methods or key[1] in methods
     }
     options = [job for jobs in candidates.values() for job in jobs]
-    if execute and not run_jobs(options, root, "pg: learning rates", retry=retry):
+    if execute and not run_jobs(options, root, "pg: learning rates", retry=retry, quick=quick):
         return None
     evaluation = released(chosen, candidates, root)
     if not methods:
         evaluation += tuned(scale, only(scale.tuned, tasks))
-    if execute and not run_jobs(evaluation, root, "pg", retry=retry):
+    if execute and not run_jobs(evaluation, root, "pg", retry=retry, quick=quick):
         return None
     return Plan(candidates, evaluation)

@@ -7,7 +7,7 @@ import numpy as np
 
 from wng.experiments import pg
 from wng.experiments.drawing import BINS, draw_aggregates, draw_panels
-from wng.experiments.output import markdown_table, write_csv
+from wng.experiments.output import markdown_table, number, write_csv
 from wng.experiments.pg import BEYOND, PAPER_METHODS, TABLE
 from wng.experiments.report import (
     FAILS,
@@ -57,7 +57,8 @@ def compare(ends: Finals, ours: str, others: Sequence[str]) -> tuple[str, str]:
             difference, low, high = difference_interval(methods[ours], methods[other])
             verdicts.append(HOLDS if low > 0 else FAILS if high < 0 else UNDECIDED)
             against = f" − {other}" if len(others) > 1 else ""
-            said.append(f"{env}{against}: {difference:+.3g} [{low:.3g}, {high:.3g}]")
+            interval = f"[{number(low)}, {number(high)}]"
+            said.append(f"{env}{against}: {number(difference, '+')} {interval}")
     return overall(verdicts), "; ".join(said)
 
 
@@ -134,7 +135,9 @@ def sweep_table(candidates: Mapping[tuple[str, str], Sequence[Job]], root: Path)
     for (env, method), jobs in candidates.items():
         runs = {job.overrides["learning_rate"]: job.read(root) for job in jobs}
         ends = {rate: run.final for rate, run in runs.items() if run and np.isfinite(run.final)}
-        best = max(ends, key=lambda rate: ends[rate]) if ends else None
+        if not ends:
+            continue  # listed among what was not run
+        best = max(ends, key=lambda rate: ends[rate])
         cells = [
             "–" if rate not in ends else f"**{ends[rate]:.4g}**" if rate == best else f"{e:.4g}"
             for rate in runs

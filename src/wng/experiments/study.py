@@ -137,7 +137,9 @@ def final_return(rows: dict[str, np.ndarray]) -> float:
     return float(late.mean()) if len(late) else np.nan
 
 
-def run_jobs(jobs: Sequence[Job], root: Path, title: str, *, retry: bool = False) -> bool:
+def run_jobs(
+    jobs: Sequence[Job], root: Path, title: str, *, retry: bool = False, quick: bool = False
+) -> bool:
     """Run what is not there yet, on all cores, one run a core. Whether it got to the end.
 
     Args:
@@ -145,6 +147,7 @@ def run_jobs(jobs: Sequence[Job], root: Path, title: str, *, retry: bool = False
       root: where runs are kept.
       title: of the progress bar.
       retry: try again what failed before.
+      quick: compile without optimising, for runs of seconds.
     """
     jobs = list({job.folder(root): job for job in jobs}.values())
     waiting: dict[str, Job] = {}
@@ -159,7 +162,7 @@ def run_jobs(jobs: Sequence[Job], root: Path, title: str, *, retry: bool = False
     with lock(root):  # of two studies with the same runs, one goes on
         for job in waiting.values():
             _wait_for(job.folder(root))
-        return _run(jobs, waiting, root, title)
+        return _run(jobs, waiting, root, title, quick)
 
 
 def _wait_for(folder: Path) -> None:
@@ -175,7 +178,7 @@ def _wait_for(folder: Path) -> None:
         time.sleep(0.2)
 
 
-def _run(jobs: Sequence[Job], waiting: dict[str, Job], root: Path, title: str) -> bool:
+def _run(jobs: Sequence[Job], waiting: dict[str, Job], root: Path, title: str, quick: bool) -> bool:
     todo = sum(job.steps for job in jobs)
     ended = {job.name: job.steps for job in jobs if job.name not in waiting}
     with (
@@ -205,8 +208,9 @@ def _run(jobs: Sequence[Job], waiting: dict[str, Job], root: Path, title: str) -
 
         children = [Child(n, job.folder(root), job.command(root)) for n, job in waiting.items()]
         # Runs that differ in the seed alone need not compile anew.
-        cache = {"JAX_COMPILATION_CACHE_DIR": os.environ.get("JAX_COMPILATION_CACHE_DIR", compiled)}
-        run_children(children, lambda: stop.requested, look, pinned=True, environment=cache)
+        how = {"JAX_COMPILATION_CACHE_DIR": os.environ.get("JAX_COMPILATION_CACHE_DIR", compiled)}
+        how |= {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"} if quick else {}
+        run_children(children, lambda: stop.requested, look, pinned=True, environment=how)
     return not stop.requested or all(
         job.finished(root) or job.failure(root) is not None for job in jobs
     )

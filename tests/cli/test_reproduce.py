@@ -1,0 +1,72 @@
+"""`wng reproduce`, from the command to the page."""
+
+import re
+from pathlib import Path
+
+import matplotlib.image
+import pytest
+from commands import run, sentence_of
+
+STUDIES = ("toys", "transport", "pg", "es", "conditioning", "efficiency")
+FIGURES = {
+    "toys/figures/toys",
+    "toys/figures/beyond",
+    "transport/figures/transport",
+    "pg/figures/curves_released",
+    "pg/figures/aggregates_released",
+    "pg/figures/curves_tuned",
+    "pg/figures/aggregates_tuned",
+    "es/figures/curves",
+    "es/figures/past_wall",
+    "es/figures/paths_PointWall-v0_tuned",
+    "es/figures/aggregates_PointWall-v0_tuned",
+    "es/figures/paths_QuadrupedWall-v0_tuned",
+    "es/figures/aggregates_QuadrupedWall-v0_tuned",
+    "conditioning/figures/spectra",
+    "conditioning/figures/heuristic",
+    "efficiency/figures/efficiency",
+}
+
+
+def test_everything_at_scale_smoke(monkeypatch, capsys, tmp_path: Path) -> None:
+    """Every figure and every table, none empty; and a second time nothing is run again."""
+    monkeypatch.chdir(tmp_path)
+    assert run(monkeypatch, "reproduce", "all", "--scale", "smoke") == 0
+    out = tmp_path / "runs" / "smoke"
+    figures = {str(p.relative_to(out).with_suffix("")) for p in out.rglob("*.png")}
+    assert figures == FIGURES
+    for name in figures:
+        assert matplotlib.image.imread(out / f"{name}.png").std() > 0.02, name  # not an empty page
+    for study in STUDIES:
+        text = (out / study / "report.md").read_text()
+        tables = re.findall(r"^\| ---.*\n((?:\|.*\n?)*)", text, re.M)
+        assert tables, study
+        assert all(table.count("\n|") or table.startswith("|") for table in tables), study
+        assert "not run" not in text.split("## Not run, or failed")[0], study
+        assert all(p.stat().st_size > 50 for p in (out / study / "data").iterdir()), study
+        assert "<img" in (out / study / "report.html").read_text()
+    claims = (out / "report.md").read_text()
+    for words in ("FNG is faster at first", "BG-WNPG produces the largest", "WNES improves over"):
+        assert words in claims
+    assert not list((tmp_path / "runs").rglob("failure.txt"))
+
+    runs = {p: p.stat().st_mtime_ns for p in (tmp_path / "runs").rglob("metrics.csv")}
+    assert run(monkeypatch, "reproduce", "efficiency", "--scale", "smoke") == 0
+    assert {p: p.stat().st_mtime_ns for p in runs} == runs
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("pg --tasks Hoper-v5", "did you mean 'Hopper-v5'?"),
+        ("pg --scale huge", "did you mean"),
+        ("pg --report-only", "no run has ended"),
+        ("es --report-only", "no run has ended"),
+        ("conditioning --report-only", "no run has ended"),
+        ("efficiency --report-only", "no run has ended"),
+    ],
+)
+def test_mistakes(monkeypatch, capsys, tmp_path: Path, words: str, message: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(monkeypatch, "reproduce", *words.split()) == 2
+    assert message in sentence_of(capsys)
