@@ -46,14 +46,6 @@ def test_help(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, wo
     assert "wng reproduce toys" in capsys.readouterr().out
 
 
-def test_reproduce_transport(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, tmp_path: Path
-) -> None:
-    assert run(monkeypatch, "reproduce", "transport", "--out", str(tmp_path)) == 0
-    assert "report.md" in capsys.readouterr().out
-    assert "--out" in (tmp_path / "report.md").read_text()
-
-
 def test_an_unwritable_folder_is_one_sentence(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, tmp_path: Path
 ) -> None:
@@ -64,17 +56,6 @@ def test_an_unwritable_folder_is_one_sentence(
         error = capsys.readouterr().err
         assert error.startswith("wng: ")
         assert error.count("\n") == 1
-
-
-def test_reproduce_toys_smoke(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, tmp_path: Path
-) -> None:
-    flags = ("--scale", "smoke", "--dim", "2", "--num-samples", "20", "--out", str(tmp_path))
-    assert run(monkeypatch, "reproduce", "toys", *flags) == 0
-    assert "WNG reaches an error of 1e-8" in capsys.readouterr().out
-    written = {str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*") if p.is_file()}
-    data = {f"data/{name}.csv" for name in ("runs", "curves", "starts", "joint")}
-    assert written == data | {"figures/toys.png", "figures/beyond.png", "report.md", "report.html"}
 
 
 # wng train and what looks at its runs

@@ -43,14 +43,17 @@ class Toys:
     out: Path = Path("results/toys")
     """Folder to write to."""
     scale: Scale = "paper"
-    """smoke: 100 iterations, to see that everything works. short and paper: as set."""
+    """smoke: 100 iterations in 3 dimensions, to see that everything works. short, paper: as set."""
 
     def run(self) -> list[Claim]:
         """Run the study."""
         self.out.mkdir(parents=True, exist_ok=True)  # a bad folder ends it here, not in 2 minutes
         settings = self.settings
         if self.scale == "smoke":
-            settings = replace(settings, iterations=min(100, settings.iterations))
+            few = {"iterations": 100, "dim": 3, "num_samples": 20}
+            settings = replace(
+                settings, **{k: min(n, getattr(settings, k)) for k, n in few.items()}
+            )
         study = toys_study.run_study(settings)
         toys_study.write_data(study, self.out / "data")
         toys_figures.paper_figure(study, self.out / "figures" / "toys.png")
