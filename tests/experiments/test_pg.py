@@ -28,6 +28,16 @@ def test_every_method_has_the_same_tuning_budget_and_tuning_seeds_are_never_eval
     assert {task.env for task in pg.SCALES["paper"].released} == set(pg.TABLE)
 
 
+def test_the_settings_of_every_scale_make_sense() -> None:
+    for gradient in pg.SCALES.values():
+        swept = [j for jobs in pg.sweep(gradient, gradient.released).values() for j in jobs]
+        for job in (*swept, *pg.tuned(gradient, gradient.tuned)):
+            assert job.record["steps"] == job.steps
+    for evolution in es.SCALES.values():
+        for job in es.jobs(evolution.tasks):
+            assert job.record["steps"] == job.steps
+
+
 @pytest.fixture
 def plan(tmp_path: Path) -> pg.Plan:
     """The paper's order of methods, and everyone's best rate 1e-4."""

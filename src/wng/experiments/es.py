@@ -49,7 +49,7 @@ SCALES: dict[Scale, EvolutionScale] = {
     "smoke": EvolutionScale(
         (
             EvolutionTask(POINT, 2, 3000, ("tuned",), {"population": 20}),
-            EvolutionTask(QUADRUPED, 1, 800, ("tuned",), {"population": 2, "hidden": (8, 8)}),
+            EvolutionTask(QUADRUPED, 1, 6400, ("tuned",), {"population": 8, "num_basis": 4}),
         ),
         "Far too short to learn anything: it shows that every part works.",
     ),

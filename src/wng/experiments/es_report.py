@@ -45,39 +45,31 @@ def claims(groups: Groups) -> list[Claim]:
     """Each claim of the paper's section on evolution strategies, with a verdict."""
     found = []
     ours = [METHODS[m].title for m in OURS]
+    ends = {group: by_title(methods) for group, methods in groups.items()}
+    others = list(dict.fromkeys(t for methods in groups.values() for t in baselines(methods)))
     for name in ours:
-        verdicts, said = [], []
-        for group, methods in groups.items():
-            others = baselines(methods)
-            if name not in methods or not others:
-                continue
-            ends = {group: {title: finals(runs) for title, runs in methods.items()}}
-            best = max(others, key=lambda title: float(finals(methods[title]).mean()))
-            verdict, numbers = compare(ends, name, [best])
-            verdicts.append(verdict)
-            said.append(f"{numbers} against {best}, the best of them")
+        verdict, here = compare(ends, name, others)
         text = f"{name} improves over ES, clipped ES, NSR-ES and BGES"
-        found.append(Claim(text, "both tasks", "; ".join(said) or "not run", overall(verdicts)))
+        found.append(Claim(text, "both tasks", here or "not run", verdict))
     for name in ours:
         verdicts, said = [], []
         for group, methods in groups.items():
-            others = baselines(methods)
-            if name not in methods or not others:
+            present = baselines(methods)
+            if name not in methods or not present:
                 continue
             share = {t: float(np.mean([past_wall(r) for r in rs])) for t, rs in methods.items()}
-            best = max(others, key=lambda title: share[title])
+            best = max(present, key=lambda title: share[title])
             verdicts.append(HOLDS if share[name] > share[best] else FAILS)
             said.append(f"{group}: {share[name]:.0%} of seeds, {best} {share[best]:.0%}")
         text = f"{name} overcomes the wall more reliably than any of them"
         found.append(Claim(text, "both tasks", "; ".join(said) or "not run", overall(verdicts)))
     low, high = (f"BGES β={beta:g}" for beta in BETAS)
-    ends = {group: by_task_of(methods) for group, methods in groups.items()}
     verdict, said_of = compare(ends, low, [high])
     text = f"BGES does worse with more repulsion, β = {BETAS[1]:g} for {BETAS[0]:g}"
     return [*found, Claim(text, "a decrease", said_of or "not run", verdict)]
 
 
-def by_task_of(methods: Mapping[str, Sequence[Run]]) -> dict[str, np.ndarray]:
+def by_title(methods: Mapping[str, Sequence[Run]]) -> dict[str, np.ndarray]:
     """Final returns by title."""
     return {title: finals(runs) for title, runs in methods.items() if len(finals(runs))}
 

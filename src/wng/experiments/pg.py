@@ -47,11 +47,11 @@ class GradientScale(NamedTuple):
 SIX = tuple(Task(env, 5, 1_000_000) for env in TABLE)
 SCALES: dict[Scale, GradientScale] = {
     "smoke": GradientScale(
-        released=(Task(PENDULUM, 2, 1024),),
-        tuned=(Task(PENDULUM, 1, 1024),),
-        sweep_steps=512,
-        rates=RATES[2:],
-        overrides={"num_envs": 2, "rollout": 512, "epochs": 1, "hidden": (16, 16)},
+        released=(Task(PENDULUM, 2, 2048),),
+        tuned=(Task(PENDULUM, 1, 2048),),
+        sweep_steps=1024,
+        rates=RATES[3:],
+        overrides={"num_envs": 2, "rollout": 1024, "epochs": 1, "hidden": (16, 16)},
         about="Far too short to learn anything: it shows that every part works.",
     ),
     "short": GradientScale(
