@@ -137,7 +137,9 @@ def run_children(
         while busy() or (waiting and not told):
             while waiting and not told and free:
                 core = free.pop(0)
-                if core not in workers or workers[core].process.poll() is not None:
+                if core in workers and workers[core].process.poll() is not None:
+                    workers.pop(core).close()  # it died with its child
+                if core not in workers:
                     workers[core] = _Worker(core if pinned else None, environment or {})
                 workers[core].start(waiting.pop(0))
             time.sleep(0.5)
