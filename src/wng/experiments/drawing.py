@@ -61,7 +61,9 @@ def draw_panels(panels: Mapping[str, Mapping[str, Sequence[Run]]], column: str, 
             heavy = "W" in name
             label = f"{name} ({len(runs)})"
             axis.plot(grid, mean, color=color_of(name), lw=2.2 if heavy else 1.4, label=label)
-            axis.fill_between(grid, mean - std, mean + std, color=color_of(name), alpha=0.1, lw=0)
+            if column != "past_wall":  # a share has no spread of its own
+                band = mean - std, mean + std
+                axis.fill_between(grid, *band, color=color_of(name), alpha=0.1, lw=0)
         axis.set_title(title, fontsize=10)
         axis.xaxis.set_major_formatter(EngFormatter(sep=""))
         axis.set_xlabel("environment steps")

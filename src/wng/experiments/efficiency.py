@@ -17,11 +17,11 @@ from wng.experiments.output import figure, markdown_table, number, save, write_c
 from wng.experiments.report import (
     FAILS,
     HOLDS,
-    UNDECIDED,
     Claim,
     claims_table,
     overall,
     provenance,
+    verdict,
     write_report,
 )
 from wng.experiments.statistics import difference_interval
@@ -96,7 +96,7 @@ def claims(measured: Costs) -> list[Claim]:
             best = max(ours, key=lambda t: ours[t].mean())
             other = max(others, key=lambda t: others[t].mean())
             difference, low, high = difference_interval(ours[best], others[other])
-            verdicts.append(HOLDS if low > 0 else FAILS if high < 0 else UNDECIDED)
+            verdicts.append(verdict(low, high))
             interval = f"[{number(low)}, {number(high)}]"
             said.append(f"{group}: {best} − {other} {number(difference, '+')} {interval}")
         text = f"Methods with a WNG estimator are the most efficient on each task ({words})"

@@ -162,8 +162,9 @@ Figure `fig:es_exps` of the paper. {scale.about}
 
 Returns are those of the mean policy, without noise on its actions; final ones are means over the
 last {LAST:.0%} of the steps. A seed is past the wall if in most of these generations the episode
-ended beyond it; steps until then: from where on nine generations in ten do. Curves are mean ± one
-standard deviation over seeds (the legend has how many), intervals 95% bootstraps over seeds.
+ended beyond it, however far to the side; steps until then: from where on nine generations in ten
+do. Curves of returns are mean ± one standard deviation over seeds (the legend has how many),
+intervals 95% bootstraps over seeds.
 Data: [final returns](data/final.csv), [curves](data/curves.csv), [paths](data/paths.csv).
 
 ## Not run, or failed

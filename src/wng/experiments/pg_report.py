@@ -10,13 +10,11 @@ from wng.experiments.drawing import BINS, draw_aggregates, draw_panels
 from wng.experiments.output import markdown_table, number, write_csv
 from wng.experiments.pg import BEYOND, PAPER_METHODS, TABLE
 from wng.experiments.report import (
-    FAILS,
-    HOLDS,
-    UNDECIDED,
     Claim,
     claims_table,
     overall,
     provenance,
+    verdict,
     write_report,
 )
 from wng.experiments.statistics import (
@@ -56,7 +54,7 @@ def compare(ends: Finals, ours: str, others: Sequence[str]) -> tuple[str, str]:
             continue
         best = max(present, key=lambda name: float(methods[name].mean()))
         difference, low, high = difference_interval(methods[ours], methods[best])
-        verdicts.append(HOLDS if low > 0 else FAILS if high < 0 else UNDECIDED)
+        verdicts.append(verdict(low, high))
         against = f" against {best}, the best of them" if len(others) > 1 else ""
         interval = f"[{number(low)}, {number(high)}]"
         said.append(f"{env}: {number(difference, '+')} {interval}{against}")
@@ -80,8 +78,8 @@ def claims(ends: Finals) -> list[Claim]:
     ]
     found = []
     for claim, paper, ours, others in stated:
-        verdict, here = compare(ends, ours, others)
-        found.append(Claim(claim, paper, here or "not run", verdict))
+        judged, here = compare(ends, ours, others)
+        found.append(Claim(claim, paper, here or "not run", judged))
     return found
 
 

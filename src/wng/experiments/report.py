@@ -104,6 +104,11 @@ class Claim(NamedTuple):
     verdict: str
 
 
+def verdict(low: float, high: float) -> str:
+    """On a claim that something is positive, by the interval of what was measured."""
+    return HOLDS if low > 0 else FAILS if high < 0 else UNDECIDED
+
+
 def overall(verdicts: Iterable[str]) -> str:
     """One verdict for several: of a mixture, what is known to hold or to fail decides.
 
@@ -134,7 +139,7 @@ def provenance(command: str) -> str:
 
 - Packages: {packages}
 - Python: {platform.python_version()}
-- Platform: {platform.platform()}
+- Platform: {platform.system()} {platform.machine()}
 - Processor: {_processor()}, {cores} {"core" if cores == 1 else "cores"}
 """
 
