@@ -127,13 +127,14 @@ def test_the_cost_of_a_run_by_hand(plan: pg.Plan, tmp_path: Path) -> None:
     assert found.gain_per_minute == pytest.approx((5 - 1) / 0.4)
     assert found.shares == pytest.approx({"environment": 0.5, "policy": 0.25, "update": 0.25})
     assert found.cpu == pytest.approx(0.5)
+    assert efficiency.cost(Run(job, rows), "cpu").minutes == pytest.approx(0.2)
 
 
 def test_report_of_efficiency(plan: pg.Plan, tmp_path: Path) -> None:
     jobs = es.jobs((es.EvolutionTask(es.POINT, 3, 1000, ("tuned",)),))
     fabricate(jobs, tmp_path, lambda job: -2.0 if job.method == "wnes" else -1.0)
     runs, missing = read_runs([*plan.evaluation, *jobs], tmp_path)
-    claims = efficiency.write(runs, missing, "wng x", tmp_path / "out")
+    claims = efficiency.write(runs, missing, "wall", "wng x", tmp_path / "out")
     assert [claim.verdict for claim in claims][2] == FAILS  # more reward, and here no more time
     text = (tmp_path / "out" / "report.md").read_text()
     assert "### wng/PointWall-v0, tuned" in text

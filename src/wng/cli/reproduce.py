@@ -220,6 +220,8 @@ class EfficiencyStudy(Study):
     """
 
     name: ClassVar = "efficiency"
+    clock: efficiency.Clock = "wall"
+    """cpu: minutes of the processor, for a machine that had other work to do meanwhile."""
 
     def study(self, out: Path) -> list[Claim]:
         """Times of all runs, report."""
@@ -232,7 +234,7 @@ class EfficiencyStudy(Study):
             jobs += self.evolution(walls)
         runs, missing = read_runs(jobs, self.root)
         some(runs)
-        return efficiency.write(runs, missing, command_line(), out)
+        return efficiency.write(runs, missing, self.clock, command_line(), out)
 
 
 @dataclass(frozen=True)

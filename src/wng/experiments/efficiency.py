@@ -7,7 +7,7 @@ by the time, stands beside it.
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -32,6 +32,7 @@ MEASURES = {  # what each field of a cost is
     "reward_per_minute": "total reward ÷ time, as the paper measures it",
     "gain_per_minute": "gain over the beginning ÷ time",
 }
+Clock = Literal["wall", "cpu"]
 SHARES = {"environment": "#9aa5b1", "policy": "#2e6f9e", "update": "#d1495b"}
 
 
@@ -45,11 +46,12 @@ class Cost(NamedTuple):
     cpu: float  # seconds of processor a second of clock: well below 1, the run had to wait
 
 
-def cost(run: Run) -> Cost:
+def cost(run: Run, clock: Clock = "wall") -> Cost:
     """Median time of an iteration × iterations: compiling, once a session, does not count."""
     rows, config = run.rows, run.job.record
     median = {name: float(np.median(x)) for name, x in rows.items() if name.startswith("seconds")}
-    minutes = median["seconds"] * len(rows["steps"]) / 60
+    seconds = median["seconds" if clock == "wall" else "seconds_cpu"]
+    minutes = seconds * len(rows["steps"]) / 60
     if "seconds_env" in rows:
         episodes = np.diff(rows["episodes"], prepend=0)
         total = float(np.nansum(rows["return"] * episodes))
@@ -73,11 +75,11 @@ def cost(run: Run) -> Cost:
 Costs = Mapping[str, Mapping[str, Sequence[Cost]]]  # by task and settings, by title
 
 
-def costs(runs: Sequence[Run]) -> dict[str, dict[str, list[Cost]]]:
+def costs(runs: Sequence[Run], clock: Clock) -> dict[str, dict[str, list[Cost]]]:
     """Of every run in which an episode ended."""
     usable = [run for run in runs if np.isfinite(run.final)]
     return {
-        group: {title: [cost(run) for run in found] for title, found in methods.items()}
+        group: {title: [cost(run, clock) for run in found] for title, found in methods.items()}
         for group, methods in by_setting(usable).items()
     }
 
@@ -160,9 +162,11 @@ def draw(measured: Costs, to: Path) -> None:
     save(fig, to)
 
 
-def write(runs: Sequence[Run], missing: Sequence[str], command: str, out: Path) -> list[Claim]:
+def write(
+    runs: Sequence[Run], missing: Sequence[str], clock: Clock, command: str, out: Path
+) -> list[Claim]:
     """Data, figure, report.md and report.html; the claims."""
-    measured = costs(runs)
+    measured = costs(runs, clock)
     draw(measured, out / "figures" / "efficiency.png")
     lines = [
         (group, title, *(float(getattr(c, f)) for f in fields), *c.shares.values())
@@ -179,7 +183,7 @@ def write(runs: Sequence[Run], missing: Sequence[str], command: str, out: Path) 
         f"""# Reward per minute
 
 Figure `fig:rpm` of the paper, from the runs of `wng reproduce pg` and `wng reproduce es`, one run
-at a time on each core.
+at a time on each core. {CLOCKS[clock]}
 
 {claims_table(found)}
 
@@ -206,6 +210,11 @@ run had to wait for other work on the machine. Data: [all runs](data/efficiency.
     return found
 
 
+CLOCKS: dict[Clock, str] = {
+    "wall": "Minutes are those of the clock.",
+    "cpu": "Minutes are those of the processor that a run used, not of the clock: the machine had "
+    "other work to do meanwhile, which made some runs wait more than others.",
+}
 NOTE = """Where returns are negative, the paper's measure is the higher the *slower* a method is:
 on these tasks only the gain says something. A difference counts if its 95% bootstrap interval
 leaves out 0."""
