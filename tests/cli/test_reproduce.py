@@ -58,7 +58,10 @@ def test_everything_at_scale_smoke(monkeypatch, capsys, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("pg --tasks Hoper-v5", "did you mean 'Hopper-v5'?"),
+        ("pg --tasks Hoper-v5 --out x", "did you mean 'Hopper-v5'?"),
+        ("pg --tasks Hopper-v5", "--tasks needs --out"),
+        ("es --tasks Hopper-v5 --out x", "'Hopper-v5' has no wall"),
+        ("conditioning --number 5", "--number must be at least 10"),
         ("pg --scale huge", "did you mean"),
         ("pg --report-only", "no run has ended"),
         ("es --report-only", "no run has ended"),

@@ -6,7 +6,7 @@ from fabricate import fabricate
 
 from wng.experiments import conditioning_report, efficiency, es, es_report, pg, pg_report
 from wng.experiments.conditioning import Spectrum
-from wng.experiments.report import FAILS, HOLDS, UNDECIDED
+from wng.experiments.report import FAILS, HOLDS, PART, UNDECIDED
 from wng.experiments.study import TUNING_SEED, Run, read_runs
 
 TASKS = (pg.Task(pg.PENDULUM, 5, 1000), pg.Task(pg.HOPPER, 5, 1000))
@@ -65,14 +65,14 @@ def test_the_evaluation_takes_the_best_rate(plan: pg.Plan) -> None:
 def test_report_of_planted_runs(plan: pg.Plan, tmp_path: Path) -> None:
     runs, missing = read_runs(plan.evaluation, tmp_path)
     out = tmp_path / "out"
-    claims = pg_report.write(SCALE, runs, plan.candidates, missing, tmp_path, "wng x", out)
-    assert {claim.verdict for claim in claims} == {HOLDS}
+    claims = pg_report.write(SCALE, runs, plan, missing, tmp_path, "wng x", out)
+    assert [claim.verdict for claim in claims] == [HOLDS] * 7 + [UNDECIDED]
     text = (out / "report.md").read_text()
     assert "| InvertedDoublePendulum-v5 | here | 5 | 10.00 ± 0.0" in text
     assert "**50.00 ± " in text  # BG-WNPG has the best mean
     assert "|  | paper | 5 | 3964.51 | 4401.24 | 6526.48 | 6740.96 | 7254.98 |" in text
     assert "| Hopper-v5 | PG | -2.3" in text  # of the sweep
-    assert "Nothing." in text
+    assert "- ReacherBulletEnv-v0, settings released: no method was run" in text
     assert "wng x" in text
     for name in ("curves_released", "curves_tuned", "aggregates_released", "aggregates_tuned"):
         assert (out / "figures" / f"{name}.png").stat().st_size > 20_000
@@ -89,6 +89,12 @@ def test_verdicts_follow_the_data() -> None:
     assert pg_report.compare(ends, "A", ["B"])[0] == HOLDS
     assert pg_report.compare(ends, "B", ["A"])[0] == FAILS
     assert pg_report.compare(ends, "C", ["D"])[0] == UNDECIDED
+    assert pg_report.compare(ends, "A", ["B", "C", "nobody"])[1].endswith(
+        "against C, the best of them"
+    )
+    close = {"X-v0": {"A": 100 + rng.normal(size=5), "B": 101 + rng.normal(size=5)}}
+    assert pg_report.compare(close, "A", ["B"])[0] != HOLDS
+    assert pg_report.compare(close, "A", ["B"], margin=0.05)[0] == HOLDS  # it matches
     verdict, said = pg_report.compare(ends, "A", ["nobody"])
     assert (verdict, said) == (UNDECIDED, "")
 
@@ -135,7 +141,8 @@ def test_report_of_efficiency(plan: pg.Plan, tmp_path: Path) -> None:
     fabricate(jobs, tmp_path, lambda job: -2.0 if job.method == "wnes" else -1.0)
     runs, missing = read_runs([*plan.evaluation, *jobs], tmp_path)
     claims = efficiency.write(runs, missing, "wall", "wng x", tmp_path / "out")
-    assert [claim.verdict for claim in claims][2] == FAILS  # more reward, and here no more time
+    assert [claim.verdict for claim in claims] == [HOLDS, PART, FAILS]  # all take the same time
+    assert "wng/PointWall-v0, tuned: left out, rewards are negative" in claims[0].here
     text = (tmp_path / "out" / "report.md").read_text()
     assert "### wng/PointWall-v0, tuned" in text
     assert "| 50% | 25% | 25% | 0.90 |" in text
@@ -145,8 +152,9 @@ def test_report_of_efficiency(plan: pg.Plan, tmp_path: Path) -> None:
 # Evolution strategies
 
 
-def es_run(past: list[float]) -> Run:
+def es_run(past: list[float], returns: list[float] | None = None) -> Run:
     rows = {"steps": np.arange(1.0, len(past) + 1), "past_wall": np.array(past)}
+    rows["return"] = np.array(returns if returns is not None else past)
     return Run(es.jobs(es.SCALES["smoke"].tasks)[0], rows)
 
 
@@ -155,21 +163,35 @@ def test_steps_until_past_the_wall() -> None:
     slip = [0.0] + [1.0] * 15 + [0.0] + [1.0] * 3
     assert es.steps_until_past(es_run(slip)) == 2  # one in twenty is forgiven
     assert es.steps_until_past(es_run([1.0, 1.0, 0.0])) == np.inf
-    assert es.past_wall(es_run([0.0] * 8 + [1.0, 1.0]))
-    assert not es.past_wall(es_run([1.0] * 8 + [0.0, 0.0]))
+
+
+def test_overcoming_the_wall_is_more_than_being_beyond_it() -> None:
+    assert -850 < es.stuck_return(es.POINT) < -700  # straight ahead, into the cup
+    good, bad = [-600.0] * 10, [-900.0] * 10
+    assert es.overcomes_wall(es_run([0.0] * 8 + [1.0, 1.0], good))
+    assert not es.overcomes_wall(es_run([1.0] * 8 + [0.0, 0.0], good))
+    assert not es.overcomes_wall(es_run([1.0] * 10, bad))  # it has run away
+    assert es.stuck_return(es.QUADRUPED) == -np.inf
+
+
+def test_shares_of_seeds_by_fishers_exact_test() -> None:
+    ten, none = np.ones(10), np.zeros(10)
+    assert es_report.chance(ten, none) == pytest.approx(2 / 184756)  # of 20 choose 10
+    assert es_report.chance(ten, ten) == 1
 
 
 def test_report_of_evolution_strategies(tmp_path: Path) -> None:
     jobs = es.jobs((es.EvolutionTask(es.POINT, 3, 1000, ("released", "tuned")),))
     assert {job.title for job in jobs} >= {"BGES β=0.5", "BGES β=0.75", "BGES", "NSR-ES", "ES-clip"}
-    fabricate(jobs[1:], tmp_path, lambda job: float("wn" in job.method))
+    fabricate(jobs[1:], tmp_path, lambda job: float("wn" in job.method) * 9)
     runs, missing = read_runs(jobs, tmp_path)
     out = tmp_path / "out"
     claims = es_report.write(es.SCALES["short"], runs, missing, tmp_path, "wng x", out)
-    assert [claim.verdict for claim in claims] == [HOLDS] * 4 + [UNDECIDED]
+    better, few_seeds, same = [HOLDS] * 2, [UNDECIDED] * 2, [UNDECIDED]
+    assert [claim.verdict for claim in claims] == 2 * [*better, *few_seeds, *same, HOLDS]
     text = (out / "report.md").read_text()
     assert "| WNES | 3/3 | 0k |" in text
-    assert "| ES | 0/2 | never |" in text
+    assert "| ES | 0/2 | – |" in text
     assert "- ES released wng/PointWall-v0: not run (seed 0)" in text
     assert (out / "report.html").read_text().count("data:image/png;base64,") == 6
 
@@ -187,14 +209,14 @@ def test_report_of_conditioning(plan: pg.Plan, tmp_path: Path) -> None:
     claims = conditioning_report.write(spectra, runs, missing, "wng x", tmp_path / "out")
     assert [claim.verdict for claim in claims] == [UNDECIDED] * 2  # of two tasks
     text = (tmp_path / "out" / "report.md").read_text()
-    assert "| Hopper-v5 | 2 | 4 | 25 | 100 | 400 | 50% | 4.0 | +300% | +400% |" in text
+    assert "| Hopper-v5 | 2 | 4 | (25) | (100) | (400) | 50% | 4.0 | +300% | +400% |" in text
 
 
 def test_a_rank_correlation_over_enough_tasks_decides() -> None:
     rising = {f"T{k}": {"WNPG": float(k)} for k in range(6)}
-    assert (
-        conditioning_report.claim({f"T{k}": 2.0**k for k in range(6)}, rising, "x").verdict == HOLDS
-    )
+    also = {f"T{k}": 2.0**k for k in range(6)}
+    assert conditioning_report.claim(also, rising, "x").verdict == HOLDS
+    assert conditioning_report.claim(also, rising, "x", ["T0"]).verdict == UNDECIDED  # noise
     falling = {f"T{k}": 2.0**-k for k in range(6)}
     assert conditioning_report.claim(falling, rising, "x").verdict == FAILS
     few = {f"T{k}": 2.0**k for k in range(4)}

@@ -14,6 +14,7 @@ from wng.experiments.statistics import (
     profile_band,
     rank_correlation,
     stratified_bootstrap,
+    welch_interval,
 )
 
 
@@ -233,3 +234,14 @@ def test_bad_shapes_are_refused() -> None:
         rank_correlation(NAN, np.arange(3))
     with pytest.raises(ValueError, match="0 resamples"):
         difference_interval(GOOD, GOOD, draws=0)
+
+
+def test_welch_interval() -> None:
+    rng = np.random.default_rng(3)
+    a, b = rng.normal(1.0, 1.0, 5), rng.normal(0.0, 3.0, 8)
+    difference, low, high = welch_interval(a, b)
+    expected = stats.ttest_ind(a, b, equal_var=False).confidence_interval(0.95)
+    assert difference == pytest.approx(a.mean() - b.mean())
+    assert (low, high) == pytest.approx((expected.low, expected.high))
+    assert welch_interval(a[:1], b)[1:] == (-np.inf, np.inf)
+    assert welch_interval(np.ones(3), np.zeros(3)) == (1, 1, 1)

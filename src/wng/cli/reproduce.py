@@ -9,6 +9,8 @@ from typing import ClassVar, NoReturn
 
 from wng import envs
 from wng.cli.console import command_line, console, note
+from wng.envs.resolve import find
+from wng.evolution.evaluators import map_of
 from wng.experiments import (
     conditioning_report,
     efficiency,
@@ -87,7 +89,7 @@ class Study(abc.ABC):
     """smoke: minutes, to see that everything works. short: about two hours on 2 cores. paper: the
     paper's budgets, over days. Stopped, it goes on where it was when it is called again."""
     tasks: tuple[str, ...] = ()
-    """Only these environments."""
+    """Only these environments, or others in place of the study's; needs --out."""
     out: Path | None = None
     """Folder to write to; by default results/NAME, or runs/smoke/NAME at scale smoke."""
     runs: Path = Path("runs/reproduce")
@@ -105,11 +107,19 @@ class Study(abc.ABC):
 
     def run(self) -> list[Claim]:
         """Run what is not there yet, and report."""
+        if self.tasks and self.out is None:
+            raise ValueError(
+                "--tasks needs --out: a report of some tasks should not replace that of all."
+            )
         for env in self.tasks:
-            envs.check_env(env, "gymnasium")
+            self.check(env)
         out = self.out or results(self.scale) / self.name
         out.mkdir(parents=True, exist_ok=True)  # a bad folder ends it here, not in two hours
         return finished(out, self.study(out))
+
+    def check(self, env: str) -> None:
+        """Raise if the study cannot have this environment."""
+        envs.check_env(env, "gymnasium")
 
     @property
     def root(self) -> Path:
@@ -152,12 +162,11 @@ class GradientStudy(Study):
     def study(self, out: Path) -> list[Claim]:
         """Sweep, evaluation, report."""
         plan = self.gradients(self.tasks)
-        runs, missing = read_runs(plan.evaluation, self.root)
+        _, missing = read_runs(plan.jobs, self.root)
+        runs, _ = read_runs(plan.evaluation, self.root)
         some(runs)
         scale = pg.SCALES[self.scale]
-        return pg_report.write(
-            scale, runs, plan.candidates, missing, self.root, command_line(), out
-        )
+        return pg_report.write(scale, runs, plan, missing, self.root, command_line(), out)
 
 
 @dataclass(frozen=True)
@@ -168,6 +177,15 @@ class EvolutionStudy(Study):
     """
 
     name: ClassVar = "es"
+
+    def check(self, env: str) -> None:
+        """Only wall tasks can be got past."""
+        super().check(env)
+        made, _ = find(env)
+        shown = map_of(made)
+        made.close()
+        if shown is None:
+            raise ValueError(f"'{env}' has no wall: this study takes the tasks wng/…Wall….")
 
     def study(self, out: Path) -> list[Claim]:
         """Runs, report."""
@@ -196,6 +214,11 @@ class ConditioningStudy(Study):
 
     def study(self, out: Path) -> list[Claim]:
         """Spectra, report."""
+        if self.number < conditioning_report.PLACE:
+            raise ValueError(
+                f"--number must be at least {conditioning_report.PLACE}, the eigenvalue that the "
+                f"report compares, got {self.number}."
+            )
         plan = self.gradients(self.tasks, pg.PAPER_METHODS)
         jobs = [j for j in plan.evaluation if j.method in self.methods and j.seed < self.seeds]
         with TrainingProgress() as progress:
@@ -251,6 +274,8 @@ class All:
     """Run nothing: a report of what is there. (The Gaussian study is run all the same.)"""
     retry: bool = False
     """Try again the runs that failed."""
+    clock: efficiency.Clock = "wall"
+    """Of the efficiency study."""
 
     def run(self) -> None:
         """All studies, then the page."""
@@ -268,13 +293,18 @@ class All:
                 report_only=self.report_only,
                 retry=self.retry,
             )
+        timed = studies["efficiency"]
+        assert isinstance(timed, EfficiencyStudy)
+        studies["efficiency"] = replace(timed, clock=self.clock)
+        abouts = {"pg": pg.SCALES[self.scale].about, "es": es.SCALES[self.scale].about}
         sections = []
         for name, study in studies.items():
             console.rule(name)
             claims = study.run()
             table = claims_table(claims) if claims else "A picture, no claim."
             heading = f"## {(study.__doc__ or name).splitlines()[0]}"
-            sections.append(f"{heading}\n\n[Report]({name}/report.html)\n\n{table}")
+            about = abouts.get(name, "")
+            sections.append(f"{heading}\n\n[Report]({name}/report.html) {about}\n\n{table}")
         text = ["# The paper's claims, one by one", *sections, provenance(command_line())]
         write_report("\n\n".join(text), out, "wng: the paper's claims")
         finished(out, [])

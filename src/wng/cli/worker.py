@@ -1,4 +1,4 @@
-"""`python -m wng.cli.worker`: runs commands one after the other, for `wng.runs.children`.
+"""`python -m wng.cli.worker PARENT`: runs commands one after the other, for `wng.runs.children`.
 
 Each line of standard input is JSON: the words after `wng`, and a file for what the command says.
 The answer to each is a line with its exit code. What is imported and compiled serves them all.
@@ -19,7 +19,8 @@ def main() -> None:
     """Serve until standard input ends, or Ctrl-C comes between two commands."""
     # A shell has what it starts in the background ignore Ctrl-C, which is how we are stopped.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    threading.Thread(target=_stop_with, args=(os.getppid(),), daemon=True).start()
+    # Told who it is: it may have been killed while we were importing.
+    threading.Thread(target=_stop_with, args=(int(sys.argv[1]),), daemon=True).start()
     # Answers have a descriptor of their own: 1 and 2 belong to the command under way.
     answers = os.fdopen(os.dup(1), "w")
     with contextlib.suppress(KeyboardInterrupt, BrokenPipeError):
@@ -40,8 +41,10 @@ def serve(task: dict[str, Any]) -> int:
         cli.main()
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else int(end.code is not None)
-    except Exception:
+    except Exception as error:
         traceback.print_exc()
+        # Last, since JAX ends its traceback with advice.
+        print(f"{type(error).__name__}: {error}".splitlines()[0], file=sys.stderr)
         return 1
     finally:
         sys.stdout.flush()

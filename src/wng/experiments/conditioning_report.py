@@ -66,6 +66,11 @@ def condition(found: Sequence[Spectrum]) -> float:
     return float(np.exp(np.mean(np.log(values))))
 
 
+def above_noise(found: Sequence[Spectrum]) -> float:
+    """How many leading eigenvalues are larger than chance makes them, mean over runs."""
+    return float(np.mean([np.sum(np.abs(s.eigenvalues) > s.noise) for s in found]))
+
+
 def gains(runs: Sequence[Run]) -> dict[str, dict[str, float]]:
     """By task: how much more WNPG and BG-WNPG returned than PG, as a share of PG's size."""
     found: dict[str, dict[str, float]] = {}
@@ -91,21 +96,26 @@ def paper_gains() -> dict[str, dict[str, float]]:
 
 
 def claim(
-    condition_of: dict[str, float], gain_of: dict[str, dict[str, float]], whose: str
+    condition_of: dict[str, float],
+    gain_of: dict[str, dict[str, float]],
+    whose: str,
+    noisy: Sequence[str] = (),
 ) -> Claim:
-    """The heuristic, as a rank correlation over tasks."""
+    """The heuristic, as a rank correlation over tasks. `noisy`: where λ₁₀ says nothing."""
     tasks = [env for env in condition_of if "WNPG" in gain_of.get(env, {})]
     x = np.array([condition_of[env] for env in tasks])
     y = np.array([gain_of[env]["WNPG"] for env in tasks])
     rho, p = rank_correlation(x, y) if len(tasks) >= 2 else (np.nan, np.nan)
-    decided = len(tasks) >= ENOUGH and np.isfinite(p) and p < 0.05
+    doubtful = [env for env in tasks if env in noisy]
+    decided = len(tasks) >= ENOUGH and not doubtful and np.isfinite(p) and p < 0.05
     verdict = UNDECIDED if not decided else HOLDS if rho > 0 else FAILS
     here = f"Spearman's ρ {rho:.2f}, p = {p:.2f}" if np.isfinite(rho) else "no correlation defined"
     few = f"; no verdict with fewer than {ENOUGH}" if len(tasks) < ENOUGH else ""
+    unclear = f"; on {len(doubtful)} of them λ₁₀ is within the batch's noise" if doubtful else ""
     return Claim(
         f"WNG helps most where the conditioning is poorest (gain of WNPG over PG, {whose})",
         "a heuristic from six tasks",
-        f"{here} over {len(tasks)} tasks{few}",
+        f"{here} over {len(tasks)} tasks{few}{unclear}",
         verdict,
     )
 
@@ -127,6 +137,12 @@ def draw_heuristic(
     save(fig, to)
 
 
+def shown(mean: np.ndarray, place: int, signal: float) -> str:
+    """A ratio, in brackets where the eigenvalue is within the noise."""
+    text = f"{mean[place - 1]:.3g}"
+    return text if signal >= place else f"({text})"
+
+
 def write(
     found: Sequence[Spectrum],
     runs: Sequence[Run],
@@ -142,20 +158,24 @@ def write(
     condition_of = {env: condition(group) for env, group in tasks.items()}
     gain_of = gains([run for run in runs if run.job.settings == "released"])
     draw_heuristic(condition_of, gain_of, out / "figures" / "heuristic.png")
-    stated = [claim(condition_of, gain_of, "here"), claim(condition_of, paper_gains(), "the paper")]
+    noisy = [env for env, group in tasks.items() if above_noise(group) < PLACE]
+    stated = [
+        claim(condition_of, gain_of, "here", noisy),
+        claim(condition_of, paper_gains(), "the paper", noisy),
+    ]
     rows = []
     for env, group in tasks.items():
         length = min(len(s.eigenvalues) for s in group)
         places = [i for i in (2, 5, 10, 20) if i <= length]
         mean = np.exp(np.mean([np.log(ratios(s.eigenvalues)[:length]) for s in group], axis=0))
         negative = np.mean([np.mean(s.eigenvalues < 0) for s in group])
-        signal = np.mean([np.sum(np.abs(s.eigenvalues) > s.noise) for s in group])
+        signal = above_noise(group)
         ours = gain_of.get(env, {})
         rows.append(
             [
                 env,
                 len(group),
-                *(f"{mean[i - 1]:.3g}" if i in places else "–" for i in (2, 5, 10, 20)),
+                *(shown(mean, i, signal) if i in places else "–" for i in (2, 5, 10, 20)),
                 f"{negative:.0%}",
                 f"{signal:.1f}",
                 *(f"{ours[m]:+.0%}" if m in ours else "–" for m in ("WNPG", "BG-WNPG")),
@@ -200,8 +220,9 @@ The Hessian is that of the surrogate objective E[ρA] in the policy's parameters
 {samples} steps of the final policy; its leading eigenvalues by Lanczos on Hessian-vector products,
 ordered by size, never the matrix itself. Ratios are of absolute values, geometric means over runs,
 bands from the least to the largest. Above noise: how many of the leading eigenvalues are larger
-than the largest that chance alone gives on as many steps (advantages of other steps); ratios beyond
-that number compare the batch's noise, not the task's curvature. The last two columns are
+than the largest that chance alone gives on as many steps (advantages of other steps), mean over
+runs; ratios in brackets are of eigenvalues within that noise, and compare batches, not tasks. The
+last two columns are
 differences of mean final returns as a share of PG's. The paper gives no threshold and no
 correlation. `wng diagnose RUN` computes the same for a run of your own.
 Data: [eigenvalues](data/spectra.csv).

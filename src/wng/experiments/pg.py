@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from wng.experiments.study import TUNING_SEED, Job, Run, Scale, Task, best_rate, run_jobs
+from wng.families import METHODS
 
 PAPER_METHODS = ("pg", "ppo", "bgpg", "wnpg", "bgwnpg")
 BEYOND = ("ppokl", "trpo", "wtrpo")
@@ -54,7 +55,7 @@ SCALES: dict[Scale, GradientScale] = {
         rates=RATES[3:],
         methods=("wnpg", *BEYOND),  # compiling is what takes the time
         overrides={"num_envs": 2, "rollout": 1024, "epochs": 1, "hidden": (16, 16)},
-        about="Far too short to learn anything: it shows that every part works.",
+        about="Far too short to learn anything: every part works, and no verdict means a thing.",
     ),
     "short": GradientScale(
         released=(Task(PENDULUM, 5, 150_000), Task(HOPPER, 5, 150_000), Task(REACHER, 3, 100_000)),
@@ -140,6 +141,23 @@ class Plan(NamedTuple):
 
     candidates: dict[tuple[str, str], list[Job]]  # of the sweep
     evaluation: list[Job]
+
+    @property
+    def jobs(self) -> list[Job]:
+        """All of them."""
+        return [*(job for jobs in self.candidates.values() for job in jobs), *self.evaluation]
+
+    def never_planned(self) -> list[str]:
+        """A line for each part of the paper's study that has no evaluation."""
+        planned = {(job.env, job.method) for job in self.evaluation if job.settings == "released"}
+        lines = []
+        for env in dict.fromkeys((*TABLE, *(env for env, _ in self.candidates))):
+            lacking = [METHODS[m].title for m in PAPER_METHODS if (env, m) not in planned]
+            if lacking:
+                which = "no method" if len(lacking) == len(PAPER_METHODS) else ", ".join(lacking)
+                missing = "no method was run" if which == "no method" else f"{which} not run"
+                lines.append(f"- {env}, settings released: {missing}")
+        return lines
 
 
 def run(

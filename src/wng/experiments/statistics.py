@@ -131,6 +131,27 @@ def difference_interval(
     return (float(x.mean() - y.mean()), *_interval(means[0] - means[1]))
 
 
+def welch_interval(a: np.ndarray, b: np.ndarray) -> tuple[float, float, float]:
+    """Mean of `a` minus mean of `b`, and its 95% interval by Welch's t, for verdicts.
+
+    A bootstrap over three or five seeds is too narrow: with equal means it leaves out 0 in one
+    case of five or of nine. Infinite with fewer than two runs on a side.
+    """
+    from scipy import stats
+
+    a, b = _checked(a), _checked(b)
+    difference = float(a.mean() - b.mean())
+    if min(len(a), len(b)) < 2:
+        return difference, -np.inf, np.inf
+    variances = a.var(ddof=1) / len(a), b.var(ddof=1) / len(b)
+    total = sum(variances)
+    if total == 0:
+        return difference, difference, difference
+    spread = sum(v**2 / (len(x) - 1) for v, x in zip(variances, (a, b), strict=True))
+    half = float(stats.t.ppf(0.975, total**2 / spread) * np.sqrt(total))
+    return difference, difference - half, difference + half
+
+
 def rank_correlation(x: np.ndarray, y: np.ndarray) -> tuple[float, float]:
     """Spearman's ρ and its two-sided p-value, which is exact up to seven points.
 

@@ -197,9 +197,10 @@ def _run(jobs: Sequence[Job], waiting: dict[str, Job], root: Path, title: str, q
             if code is not None:
                 del under_way[child.name]
                 ended[child.name] = job.steps
-                if code not in (0, STOPPED):
+                reason = child.last_words(code)
+                taken = "in use by process" in reason or "already holds a run" in reason
+                if code not in (0, STOPPED) and not taken:  # by someone who goes on with it
                     failed += 1
-                    reason = child.last_words(code)
                     write_atomic(child.folder / "failure.txt", f"{reason}\n".encode())
                     progress.console.print(f"{job.name} failed: {reason}", soft_wrap=True)
             fields = {"runs done": len(ended), "of": len(jobs)}
@@ -211,9 +212,7 @@ def _run(jobs: Sequence[Job], waiting: dict[str, Job], root: Path, title: str, q
         how = {"JAX_COMPILATION_CACHE_DIR": os.environ.get("JAX_COMPILATION_CACHE_DIR", compiled)}
         how |= {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"} if quick else {}
         run_children(children, lambda: stop.requested, look, pinned=True, environment=how)
-    return not stop.requested or all(
-        job.finished(root) or job.failure(root) is not None for job in jobs
-    )
+    return all(job.finished(root) or job.failure(root) is not None for job in jobs)
 
 
 def best_rate(candidates: Sequence[Job], root: Path) -> Job | None:

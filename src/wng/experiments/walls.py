@@ -26,7 +26,7 @@ def draw_walls(axis: Axes, shown: Map) -> None:
 
 
 def draw_paths(env: str, paths: Mapping[str, Sequence[tuple[np.ndarray, bool]]], to: Path) -> None:
-    """The last path [steps, 2] of each seed's mean policy, blue if past the wall; by method."""
+    """The last path [steps, 2] of each seed's mean policy, blue if it counts; by method."""
     made, _ = find(env)
     shown: Any = getattr(made.unwrapped, "map", None)
     made.close()
@@ -38,6 +38,6 @@ def draw_paths(env: str, paths: Mapping[str, Sequence[tuple[np.ndarray, bool]]],
         draw_walls(axis, shown)
         for path, past in found:
             axis.plot(*path.T, lw=1.4, color="C0" if past else "C3", alpha=0.8)
-        past_wall = sum(past for _, past in found)
-        axis.set_title(f"{title}: {past_wall} of {len(found)} past the wall", fontsize=10)
+        counted = sum(past for _, past in found)
+        axis.set_title(f"{title}: {counted} of {len(found)} overcome the wall", fontsize=10)
     save(fig, to)

@@ -58,7 +58,7 @@ class _Worker:
     def __init__(self, core: int | None, environment: Mapping[str, str]):
         self.child: Child | None = None
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "wng.cli.worker"],
+            [sys.executable, "-m", "wng.cli.worker", str(os.getpid())],
             env={**os.environ, "WNG_QUIET": "1", "WNG_THREADS": "1", **environment},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -88,7 +88,9 @@ class _Worker:
         assert self.process.stdout is not None
         ended = self.process.poll()
         answer = self.process.stdout.read()
-        return int(answer) if answer else ended
+        if answer:
+            return int(answer)
+        return ended if ended != 0 else 1  # an end without an answer is no success
 
     def interrupt(self) -> None:
         """As Ctrl-C does."""
