@@ -49,7 +49,7 @@ def draw_panels(panels: Mapping[str, Mapping[str, Sequence[Run]]], column: str, 
     """A panel for each task, a curve for each method: mean ± standard deviation over seeds."""
     columns = min(3, len(panels))
     rows = -(-len(panels) // columns)
-    fig, axes = figure(rows, columns, (5.2 * columns, 3.8 * rows))
+    fig, axes = figure(rows, columns, (6.2 * columns, 3.8 * rows))
     for axis in axes[len(panels) :]:
         axis.set_visible(False)
     for axis, (title, methods) in zip(axes, panels.items(), strict=False):
@@ -68,7 +68,14 @@ def draw_panels(panels: Mapping[str, Mapping[str, Sequence[Run]]], column: str, 
         axis.xaxis.set_major_formatter(EngFormatter(sep=""))
         axis.set_xlabel("environment steps")
         axis.set_ylabel({"past_wall": "share of seeds past the wall"}.get(column, column))
-        axis.legend(frameon=False, fontsize=7, title="method (seeds)", title_fontsize=7)
+        axis.legend(
+            frameon=False,
+            fontsize=7,
+            title="method (seeds)",
+            title_fontsize=7,
+            loc="upper left",
+            bbox_to_anchor=(1.0, 1.0),  # beside the curves, not on them
+        )
     save(fig, to)
 
 

@@ -238,7 +238,7 @@ HEADINGS = {"released": "the paper's claims", "tuned": "what a user gets"}
 VERDICTS = """A claim holds on a task if the 95% interval (Welch's t) of the difference of means
 leaves out 0 on the right side; it is undecided if the interval has 0 in it. No correction is made
 for the number of comparisons: of twenty without a difference, one would be decided by chance.
-Verdicts are on what was run, with its budgets, not on the paper's million steps."""
+Verdicts are on what was run, with its budgets."""
 SWEEP = """### The learning rates
 
 Final returns of the sweep, with a seed that no evaluation uses and the same budget for every
