@@ -94,6 +94,7 @@ def test_a_killed_study_loses_nothing_and_repeats_nothing(tmp_path: Path) -> Non
                 np.testing.assert_array_equal(killed.rows[name], column, err_msg=name)
 
 
+@pytest.mark.slow
 def test_a_stopped_study_says_so_and_goes_on(tmp_path: Path, monkeypatch) -> None:
     jobs = [job(seed, 10**7) for seed in (0, 1, 2)]
 
