@@ -7,7 +7,7 @@ from fabricate import fabricate
 from wng.experiments import conditioning_report, efficiency, es, es_report, pg, pg_report
 from wng.experiments.conditioning import Spectrum
 from wng.experiments.report import FAILS, HOLDS, PART, UNDECIDED
-from wng.experiments.study import TUNING_SEED, Run, read_runs
+from wng.experiments.study import TUNING_SEED, Run, only, read_runs
 
 TASKS = (pg.Task(pg.PENDULUM, 5, 1000), pg.Task(pg.HOPPER, 5, 1000))
 SCALE = pg.GradientScale(TASKS, TASKS[:1], sweep_steps=500, about="A test.")
@@ -107,7 +107,7 @@ def test_normalised_by_the_papers_table(plan: pg.Plan, tmp_path: Path) -> None:
 
 
 def test_only_some_tasks() -> None:
-    chosen = pg.only(SCALE.released, [pg.HOPPER, "Ant-v5"])
+    chosen = only(SCALE.released, [pg.HOPPER, "Ant-v5"])
     assert [task.env for task in chosen] == [pg.HOPPER, "Ant-v5"]
     assert chosen[1].steps == TASKS[0].steps
 

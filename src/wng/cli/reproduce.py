@@ -24,7 +24,7 @@ from wng.experiments import (
     transport,
 )
 from wng.experiments.report import Claim, claims_table, provenance, write_report
-from wng.experiments.study import Job, Scale, read_runs, run_jobs
+from wng.experiments.study import Job, Scale, only, read_runs, run_jobs
 from wng.experiments.toys import ToySettings
 from wng.experiments.transport import TransportSettings
 from wng.runs.children import STOPPED
@@ -141,7 +141,7 @@ class Study(abc.ABC):
 
     def evolution(self, tasks: Tasks) -> list[Job]:
         """The runs of evolution strategies."""
-        jobs = es.jobs(es.only(es.SCALES[self.scale].tasks, tasks))
+        jobs = es.jobs(only(es.SCALES[self.scale].tasks, tasks))
         how = {"retry": self.retry, "quick": self.scale == "smoke"}
         if not self.report_only and not run_jobs(jobs, self.root, "es", **how):
             stopped()

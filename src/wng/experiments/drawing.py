@@ -87,7 +87,9 @@ def draw_aggregates(scores: Scores, ours: Sequence[str], what: str, to: Path) ->
         point, low, high = stratified_bootstrap(scores[name], interquartile_mean)
         means.plot([low, high], [-k, -k], color=color_of(name), lw=7, alpha=0.35)
         means.plot(point, -k, "o", color=color_of(name))
-    means.set_yticks([-k for k in range(len(names))], names)
+    runs = [f"{name} ({sum(map(len, scores[name]))})" for name in names]
+    means.set_yticks([-k for k in range(len(names))], runs)
+    means.set_title("method (runs)", fontsize=9, loc="left")
     means.set_xlabel(f"{what}: interquartile mean")
     ends = np.concatenate([np.concatenate(tasks) for tasks in scores.values()])
     thresholds = np.linspace(ends.min(), ends.max(), 60)

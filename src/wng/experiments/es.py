@@ -70,12 +70,6 @@ SCALES: dict[Scale, EvolutionScale] = {
 }
 
 
-def only(tasks: tuple[EvolutionTask, ...], names: Sequence[str]) -> tuple[EvolutionTask, ...]:
-    """The tasks with these names; one that the scale does not have is run like the point's."""
-    known = {task.env: task for task in tasks}
-    return tuple(known.get(e, tasks[0]._replace(env=e)) for e in names) if names else tasks
-
-
 def jobs(tasks: Sequence[EvolutionTask]) -> list[Job]:
     """The runs of all methods on these tasks."""
     return [

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from wng.experiments.study import TUNING_SEED, Job, Run, Scale, Task, best_rate, run_jobs
+from wng.experiments.study import TUNING_SEED, Job, Run, Scale, Task, best_rate, only, run_jobs
 from wng.families import METHODS
 
 PAPER_METHODS = ("pg", "ppo", "bgpg", "wnpg", "bgwnpg")
@@ -75,14 +75,6 @@ SCALES: dict[Scale, GradientScale] = {
         about="The paper's tasks, budgets and number of seeds.",
     ),
 }
-
-
-def only(tasks: tuple[Task, ...], names: Sequence[str]) -> tuple[Task, ...]:
-    """The tasks with these names; one that the scale does not have is run like its first."""
-    if not names:
-        return tasks
-    known = {task.env: task for task in tasks}
-    return tuple(known.get(env, tasks[0]._replace(env=env)) for env in names)
 
 
 def sweep(scale: GradientScale, tasks: Sequence[Task]) -> dict[tuple[str, str], list[Job]]:

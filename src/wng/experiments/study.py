@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -38,6 +38,21 @@ class Task(NamedTuple):
     env: str
     seeds: int
     steps: int
+
+
+AnyTask = TypeVar("AnyTask", bound=NamedTuple)
+
+
+def only(tasks: tuple[AnyTask, ...], names: Sequence[str]) -> tuple[AnyTask, ...]:
+    """The tasks with these names, or all; one that the study does not have is run like its first.
+
+    Args:
+      tasks: with fields `env` and more.
+      names: of environments.
+    """
+    known = {task[0]: task for task in tasks}
+    first = tasks[0]
+    return tuple(known.get(e, first._replace(env=e)) for e in names) if names else tasks
 
 
 @dataclass(frozen=True)
