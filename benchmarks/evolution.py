@@ -49,7 +49,7 @@ def bare_mujoco(agent: Any) -> Callable[[], Any]:
 
     From the same initial states with the same controls: how long a step takes depends on them.
     """
-    stepper = agent._trainer.evaluator._stepper
+    stepper = agent._trainer.population.blocks[0].evaluator._stepper
     batch, step, taken = stepper._batch, stepper.step, []
     stepper.reset(0)
     states = batch.states

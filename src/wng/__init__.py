@@ -34,6 +34,7 @@ from wng.policy_gradient.agent import (
 )
 from wng.policy_gradient.config import Config
 from wng.runs.directory import RunDirectory
+from wng.runs.executors import RayExecutor
 
 __version__ = version("wng")
 
@@ -58,6 +59,7 @@ __all__ = [
     "Embedding",
     "Evolution",
     "EvolutionConfig",
+    "RayExecutor",
     "RunDirectory",
     "Strategy",
     "Trajectory",

@@ -46,8 +46,11 @@ class BaseAgent(Trainable):
             else type(self).preset(method, settings, env, **overrides)
         )
         self.env, self.method, self.seed = env, method, seed
-        self._trainer = type(self).trainer_class(env, self.config, seed, embedding)
+        self._trainer = self._make_trainer(embedding)
         self._draws = 0
+
+    def _make_trainer(self, embedding: Any) -> Any:
+        return type(self).trainer_class(self.env, self.config, self.seed, embedding)
 
     @property
     def title(self) -> str:

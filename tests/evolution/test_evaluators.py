@@ -12,7 +12,7 @@ from wng.behavior.embedding import EMBEDDINGS, Embedding, Trajectory
 from wng.envs import workers
 from wng.envs.walls.point import PointTask
 from wng.envs.worker import episode_seed
-from wng.evolution.evaluators import Episodes, behavior_size, make_evaluator
+from wng.evolution.evaluators import Episodes, Rows, behavior_size, make_evaluator
 from wng.evolution.policies import Policy
 
 MODULE = "evolution.small_envs:"
@@ -66,6 +66,10 @@ def random_members(policy: Policy, number: int, scale: float = 1.0):
     return jax.tree.map(draw, shapes)
 
 
+def everyone(number: int) -> Rows:
+    return Rows(0, number, center=number - 1)
+
+
 def evaluate(
     env_id: str,
     members,
@@ -76,13 +80,14 @@ def evaluate(
     noise: float = 0.0,
     seed: int = 0,
     generation: int = 0,
+    first: int = 0,
 ) -> Episodes:
     chosen = embedding if isinstance(embedding, Embedding) else EMBEDDINGS[embedding]
     evaluator = make_evaluator(
         env_id,
         policy or policy_for(env_id),
         chosen,
-        number=len(jax.tree.leaves(members)[0]),
+        everyone(len(jax.tree.leaves(members)[0])),
         horizon=horizon,
         action_noise=noise,
         seed=seed,
@@ -299,7 +304,7 @@ def test_a_stepper_may_be_used_again_for_an_earlier_generation() -> None:
         COUNTER,
         policy,
         EMBEDDINGS["final-state"],
-        number=4,
+        everyone(4),
         horizon=8,
         action_noise=0.1,
         seed=0,
@@ -322,7 +327,7 @@ def test_the_fastest_backend_is_chosen(env: str, backend: str) -> None:
         env,
         policy,
         EMBEDDINGS["final-state"],
-        number=2,
+        everyone(2),
         horizon=2,
         action_noise=0.0,
         seed=0,

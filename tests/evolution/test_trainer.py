@@ -83,7 +83,7 @@ def test_seeds() -> None:
 
 def test_the_row_is_what_the_episodes_were() -> None:
     trained = trainer()
-    evaluate = trained.evaluator
+    evaluate = trained.population.blocks[0].evaluator
     rng = np.random.default_rng(0)
     told = []
 
@@ -96,7 +96,7 @@ def test_the_row_is_what_the_episodes_were() -> None:
             lengths = np.arange(1, 10)
             return real._replace(returns=returns, final_observations=x, lengths=lengths)
 
-    trained.evaluator = Known()
+    trained.population.blocks[0].evaluator = Known()
     for number in (1, 2, 3):
         row = trained.iterate()
         generation, returns, x = told[-1]
@@ -123,7 +123,7 @@ def test_the_row_is_what_the_episodes_were() -> None:
 
 def test_members_are_the_centre_and_noise_of_size_sigma() -> None:
     trained = trainer(method="es")
-    evaluate, seen = trained.evaluator, []
+    evaluate, seen = trained.population.blocks[0].evaluator, []
 
     class Watch:
         def __call__(self, members, generation: int) -> Episodes:
@@ -131,7 +131,7 @@ def test_members_are_the_centre_and_noise_of_size_sigma() -> None:
             seen.append(np.concatenate(rows, axis=1))
             return evaluate(members, generation)
 
-    trained.evaluator = Watch()
+    trained.population.blocks[0].evaluator = Watch()
     noise = []
     for _ in range(4):
         before = center(trained)
@@ -183,7 +183,10 @@ def test_generations_without_a_finite_return_stop_the_run() -> None:
 def test_a_good_generation_is_a_new_start() -> None:
     """Three in a row stop a run, not three in all."""
     trained = trainer()
-    evaluate, bad = trained.evaluator, iter([True, True, False, True, True, False])
+    evaluate, bad = (
+        trained.population.blocks[0].evaluator,
+        iter([True, True, False, True, True, False]),
+    )
 
     class Sometimes:
         def __call__(self, members, generation):
@@ -191,14 +194,14 @@ def test_a_good_generation_is_a_new_start() -> None:
             returns = np.full_like(episodes.returns, np.nan)
             return episodes._replace(returns=returns) if next(bad) else episodes
 
-    trained.evaluator = Sometimes()
+    trained.population.blocks[0].evaluator = Sometimes()
     rows = [trained.iterate() for _ in range(6)]
     assert [row["skipped"] for row in rows] == [1, 2, 2, 3, 4, 4]
 
 
 def test_a_generation_that_was_broken_off_is_begun_again() -> None:
     whole, broken = (trainer(f"{MODULE}Line-v0", "es", backend="gymnasium") for _ in range(2))
-    stepper = broken.evaluator._stepper
+    stepper = broken.population.blocks[0].evaluator._stepper
     step, calls = stepper.step, 0
 
     def interrupted(actions):
@@ -310,6 +313,6 @@ def test_runs_that_differ_in_the_seed_alone_compile_once() -> None:
     assert first.strategy is second.strategy
     for trained in (first, second):
         trained.iterate()
-    run = first.evaluator._run
-    assert run is second.evaluator._run
+    run = first.population.blocks[0].evaluator._run
+    assert run is second.population.blocks[0].evaluator._run
     assert run._cache_size() == 1

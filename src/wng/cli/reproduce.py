@@ -1,11 +1,12 @@
 """`wng reproduce`: the paper's studies."""
 
 import abc
+import contextlib
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import ClassVar, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 from wng import envs
 from wng.cli.console import command_line, console, note
@@ -28,6 +29,7 @@ from wng.experiments.study import Job, Scale, only, read_runs, run_jobs
 from wng.experiments.toys import ToySettings
 from wng.experiments.transport import TransportSettings
 from wng.runs.children import STOPPED
+from wng.runs.executors import Executor, ExecutorName, make_executor
 from wng.runs.progress import TrainingProgress
 
 Tasks = tuple[str, ...]
@@ -98,6 +100,11 @@ class Study(abc.ABC):
     """Run nothing: a report of what is there."""
     retry: bool = False
     """Try again the runs that failed; otherwise they are listed with the reason."""
+    executor: ExecutorName = "local"
+    """ray: one run a core of a Ray cluster, whose machines share the folder RUNS. (Times of runs
+    can then be compared on machines of one kind only.)"""
+    ray_address: str = ""
+    """Of the cluster, such as auto or 10.0.0.1:6379; by default one is started on this machine."""
 
     name: ClassVar = ""
 
@@ -128,24 +135,35 @@ class Study(abc.ABC):
 
     def gradients(self, tasks: Tasks, methods: tuple[str, ...] = ()) -> pg.Plan:
         """The runs of policy gradients."""
-        plan = pg.run(
-            pg.SCALES[self.scale],
-            self.root,
-            tasks,
-            execute=not self.report_only,
-            retry=self.retry,
-            quick=self.scale == "smoke",
-            methods=methods,
-        )
+        with self.placed() as executor:
+            plan = pg.run(
+                pg.SCALES[self.scale],
+                self.root,
+                tasks,
+                execute=not self.report_only,
+                retry=self.retry,
+                quick=self.scale == "smoke",
+                methods=methods,
+                executor=executor,
+            )
         return plan if plan is not None else stopped()
 
     def evolution(self, tasks: Tasks) -> list[Job]:
         """The runs of evolution strategies."""
         jobs = es.jobs(only(es.SCALES[self.scale].tasks, tasks))
-        how = {"retry": self.retry, "quick": self.scale == "smoke"}
-        if not self.report_only and not run_jobs(jobs, self.root, "es", **how):
-            stopped()
+        if self.report_only:
+            return jobs
+        with self.placed() as executor:
+            how: dict[str, Any] = {"retry": self.retry, "quick": self.scale == "smoke"}
+            if not run_jobs(jobs, self.root, "es", executor=executor, **how):
+                stopped()
         return jobs
+
+    def placed(self) -> contextlib.closing[Executor]:
+        """Where runs run."""
+        name = "local" if self.report_only else self.executor
+        address = "" if self.report_only else self.ray_address
+        return contextlib.closing(make_executor(name, address))
 
 
 @dataclass(frozen=True)
@@ -276,6 +294,10 @@ class All:
     """Try again the runs that failed."""
     clock: efficiency.Clock = "wall"
     """Of the efficiency study."""
+    executor: ExecutorName = "local"
+    """As for each of the studies."""
+    ray_address: str = ""
+    """As for each of the studies."""
 
     def run(self) -> None:
         """All studies, then the page."""
@@ -292,6 +314,8 @@ class All:
                 runs=self.runs,
                 report_only=self.report_only,
                 retry=self.retry,
+                executor=self.executor,
+                ray_address=self.ray_address,
             )
         timed = studies["efficiency"]
         assert isinstance(timed, EfficiencyStudy)

@@ -12,11 +12,12 @@ from wng.cli.console import note
 from wng.cli.train import Train, say_how_to_resume
 from wng.families import GRADIENT
 from wng.runs.children import STOPPED, Child, run_children
+from wng.runs.executors import Executor
 from wng.runs.interrupt import stop_on_signals
 from wng.runs.progress import TrainingProgress
 
 
-def run_seeds(train: Train) -> None:
+def run_seeds(train: Train, executor: Executor) -> None:
     """Several seeds, each a process of its own, as many at a time as there are cores.
 
     Processes are not tied to cores: on another number of cores XLA rounds otherwise, and a seed
@@ -27,7 +28,9 @@ def run_seeds(train: Train) -> None:
         train.existing(seed)
     envs.check_env(train.env, train.config.backend if train.family is GRADIENT else "gymnasium")
     find_embedding(train.config.embedding)
-    words = _without(_without(sys.argv[1:], "seeds"), "seed")
+    words = sys.argv[1:]
+    for name in ("seeds", "seed", "executor", "ray-address", "ray_address"):
+        words = _without(words, name)
     children = {
         seed: Child(f"{train.name} seed {seed}", train.folder(seed), [*words, "--seed", str(seed)])
         for seed in seeds
@@ -41,7 +44,9 @@ def run_seeds(train: Train) -> None:
             if fields:
                 progress.update(child.name, done, fields)
 
-        codes = run_children(list(children.values()), lambda: stop.requested, look)
+        codes = run_children(
+            list(children.values()), lambda: stop.requested, look, executor=executor
+        )
     failed = [c for c in children.values() if codes.get(c.name, 0) not in (0, STOPPED)]
     for child in failed:
         note(f"{child.name} failed: {child.last_words(codes[child.name])}")

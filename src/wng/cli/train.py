@@ -19,6 +19,7 @@ from wng.policy_gradient.config import Config
 from wng.policy_gradient.methods import nearest_method
 from wng.runs.children import STOPPED
 from wng.runs.directory import RunDirectory, safe_name
+from wng.runs.executors import Executor, ExecutorName, make_executor
 from wng.settings import Settings, check_choice, find_method
 
 
@@ -59,6 +60,11 @@ class Train:
     """Where runs are kept."""
     resume: bool = False
     """Go on with the run that is there (start it if there is none)."""
+    executor: ExecutorName = "local"
+    """ray: on a Ray cluster, several seeds or the members of an evolution strategy. The outcome is
+    the same."""
+    ray_address: str = ""
+    """Of the cluster, such as auto or 10.0.0.1:6379; by default one is started on this machine."""
     config: Config = field(default_factory=Config)
 
     @classmethod
@@ -108,12 +114,21 @@ class Train:
             )
         if not (np.isfinite(self.steps) and self.steps >= 1):
             raise ValueError(f"--steps must be at least 1, got {self.steps:g}.")
-        if self.seeds:
-            from wng.cli.seeds import run_seeds
+        if self.executor == "ray" and not self.seeds and self.family is not EVOLUTION:
+            raise ValueError(
+                f"--executor ray has nothing to spread in one run of {self.name}: add --seeds 0-4, "
+                "for example, or leave it out."
+            )
+        executor = make_executor(self.executor, self.ray_address)
+        try:
+            if self.seeds:
+                from wng.cli.seeds import run_seeds
 
-            run_seeds(self)
-        else:
-            run_one(self)
+                run_seeds(self, executor)
+            else:
+                run_one(self, executor)
+        finally:
+            executor.close()
 
     def folder(self, seed: int) -> Path:
         """Where a run is kept."""
@@ -164,12 +179,15 @@ class Evolve(Train):
     """Settings of the strategy, its population and its policy."""
 
 
-def run_one(train: Train) -> None:
+def run_one(train: Train, executor: Executor) -> None:
     """One seed, in this process."""
     quiet = "WNG_QUIET" in os.environ  # one of several seeds, whose parent shows the progress
     with console.status("Preparing the environments") if not quiet else contextlib.nullcontext():
         run = train.existing(train.seed)
-        agent = agent_class(train.family)(train.env, train.name, train.seed, config=train.config)
+        spread = {"executor": executor} if train.family is EVOLUTION else {}
+        agent = agent_class(train.family)(
+            train.env, train.name, train.seed, config=train.config, **spread
+        )
     try:
         if run is None:
             run = RunDirectory.create(train.out, train.env, train.name, train.seed, train.record)

@@ -19,6 +19,7 @@ def main() -> None:
     """Serve until standard input ends, or Ctrl-C comes between two commands."""
     # A shell has what it starts in the background ignore Ctrl-C, which is how we are stopped.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # Ray has its workers block it
     # Told who it is: it may have been killed while we were importing.
     threading.Thread(target=_stop_with, args=(int(sys.argv[1]),), daemon=True).start()
     # Answers have a descriptor of their own: 1 and 2 belong to the command under way.

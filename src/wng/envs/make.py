@@ -23,8 +23,12 @@ def make(
     num_envs: int,
     seed: int,
     backend: Literal["auto", "gymnasium", "workers", "envpool"] = "auto",
+    offset: int = 0,
 ) -> VectorEnv:
     """`num_envs` copies of the environment with this Gymnasium id (or 'module:id').
+
+    With an `offset`, those of a larger set from this one on: their episodes are the same. (Not with
+    EnvPool, which numbers its environments itself.)
 
     Backends:
       gymnasium: all in this process.
@@ -53,7 +57,7 @@ def make(
     finally:
         env.close()
     spec = EnvSpec(**{**vars(spec), "backend": "workers" if workers else "gymnasium"})
-    runner = (WorkerRunner if workers else LocalRunner)(spec, gym_spec, num_envs, seed)
+    runner = (WorkerRunner if workers else LocalRunner)(spec, gym_spec, num_envs, seed, offset)
     return SeededVectorEnv(spec, num_envs, runner)
 
 

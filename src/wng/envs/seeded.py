@@ -31,12 +31,12 @@ class Runner(Protocol):
 class LocalRunner:
     """All environments in this process."""
 
-    def __init__(self, spec: EnvSpec, gym_spec: Any, num_envs: int, seed: int) -> None:
+    def __init__(self, spec: EnvSpec, gym_spec: Any, num_envs: int, seed: int, offset: int) -> None:
         layout = Buffers.layout(
             num_envs, spec.observation_size, spec.action_shape, spec.action_dtype
         )
         self.buffers = Buffers.over(bytearray(buffer_bytes(layout)), layout)
-        self._environments = EnvSlice(gym_spec, seed, 0, self.buffers)
+        self._environments = EnvSlice(gym_spec, seed, 0, self.buffers, offset)
         self.reset, self.step = self._environments.reset, self._environments.step
         self.restore, self.close = self._environments.restore, self._environments.close
 

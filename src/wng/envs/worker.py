@@ -96,10 +96,14 @@ def episode_seed(seed: int, index: int, episode: int) -> int:
 
 
 class EnvSlice:
-    """Environments `first`, `first + 1`, …, one for each row of the buffers."""
+    """Environments `first`, `first + 1`, …, one for each row of the buffers.
 
-    def __init__(self, spec: Any, seed: int, first: int, buffers: Buffers) -> None:
+    Their episodes are those of environments `offset + first`, … of a larger set.
+    """
+
+    def __init__(self, spec: Any, seed: int, first: int, buffers: Buffers, offset: int = 0) -> None:
         self._spec, self._seed, self._first, self._buffers = spec, seed, first, buffers
+        self._number = offset + first
         self._envs = [make_env(spec) for _ in buffers.rewards]
         self._fresh = [True] * len(self._envs)  # has had no episode yet
         shape = (len(self._envs), *(self._envs[0].observation_space.shape or ()))
@@ -111,9 +115,9 @@ class EnvSlice:
         # A simulator may begin its first episode a little differently from all later ones
         # (PyBullet's walkers do), so a later one is preceded by the first one in a new simulator.
         if self._fresh[k] and episode > 0:
-            self._envs[k].reset(seed=episode_seed(self._seed, self._first + k, 0))
+            self._envs[k].reset(seed=episode_seed(self._seed, self._number + k, 0))
         self._fresh[k] = False
-        seed = episode_seed(self._seed, self._first + k, episode)
+        seed = episode_seed(self._seed, self._number + k, episode)
         self._observations[k] = self._envs[k].reset(seed=seed)[0]
 
     def reset(self) -> None:
@@ -230,9 +234,9 @@ def main() -> None:
     with contextlib.suppress(EOFError, ConnectionError):
         try:
             sys.path[:] = parent.recv()
-            spec, seed, first, last, layout = parent.recv()
+            spec, seed, offset, first, last, layout = parent.recv()
             buffers = Buffers.over(mmap.mmap(memory, buffer_bytes(layout)), layout)
-            environments = EnvSlice(spec, seed, first, buffers.rows(slice(first, last)))
+            environments = EnvSlice(spec, seed, first, buffers.rows(slice(first, last)), offset)
         except Exception as error:
             write_byte(parent, FAILED)
             parent.send((-1, _describe(error), traceback.format_exc()))

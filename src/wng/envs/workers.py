@@ -58,9 +58,9 @@ class WorkerRunner:
     that dies closes its socket, which the parent notices, and the other way round.
     """
 
-    def __init__(self, spec: EnvSpec, gym_spec: Any, num_envs: int, seed: int) -> None:
+    def __init__(self, spec: EnvSpec, gym_spec: Any, num_envs: int, seed: int, offset: int) -> None:
         count = min(available_cores(), num_envs)
-        self._id, self._job = spec.id, (gym_spec, seed)
+        self._id, self._job = spec.id, (gym_spec, seed, offset)
         self._bounds = [num_envs * w // count for w in range(count + 1)]
         self._layout = Buffers.layout(
             num_envs, spec.observation_size, spec.action_shape, spec.action_dtype

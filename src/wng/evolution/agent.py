@@ -13,6 +13,7 @@ from wng.evolution.methods import METHODS, preset
 from wng.evolution.strategy import State
 from wng.evolution.trainer import EvolutionTrainer
 from wng.runs.directory import RunDirectory
+from wng.runs.executors import Executor
 from wng.runs.training import Row
 
 
@@ -29,6 +30,7 @@ class Evolution(BaseAgent):
       embedding: Φ as a function of a `wng.Trajectory`, in place of a name. It sees a whole
         episode; `observations[t]` is what step t led to.
       config: a whole configuration, in place of a preset.
+      executor: where episodes run, such as a `wng.RayExecutor`; by default here.
       overrides: fields of `wng.EvolutionConfig`.
 
     Attributes:
@@ -37,6 +39,14 @@ class Evolution(BaseAgent):
     """
 
     kind = "evolution"
+
+    def __init__(self, *arguments: Any, executor: Executor | None = None, **settings: Any):
+        self._executor = executor
+        super().__init__(*arguments, **settings)
+
+    def _make_trainer(self, embedding: Any) -> EvolutionTrainer:
+        return EvolutionTrainer(self.env, self.config, self.seed, embedding, self._executor)
+
     config_class, methods, trainer_class = EvolutionConfig, METHODS, EvolutionTrainer
     preset = staticmethod(preset)
     config: EvolutionConfig

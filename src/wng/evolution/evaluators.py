@@ -1,8 +1,9 @@
 """Episodes of whole populations: compiled, in MuJoCo batches, or in Gymnasium environments.
 
 All of them run the members of a generation and, last, the policy at the centre without noise on
-its actions, which shows how far the run is. What a member meets follows from (seed, generation,
-member) alone, so results do not depend on the number of threads or workers.
+its actions, which shows how far the run is; or some of these. What a member meets follows from
+(seed, generation, member) alone, so results do not depend on who else is run, nor on the number of
+threads, workers or machines.
 """
 
 from collections.abc import Callable
@@ -18,7 +19,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 from wng import envs
 from wng.behavior.embedding import Embedding, Trajectory
 from wng.envs.jax_env import JaxEnv
-from wng.envs.mujoco_batch import MujocoBatch
+from wng.envs.mujoco_batch import MujocoBatch, default_threads
 from wng.envs.resolve import find
 from wng.envs.worker import episode_seed
 from wng.envs.workers import why_no_workers
@@ -34,7 +35,7 @@ class Episodes(NamedTuple):
     behaviors: Float[np.ndarray, "n b"]
     lengths: Float[np.ndarray, " n"]
     final_observations: Float[np.ndarray, "n d"]
-    path: Float[np.ndarray, "steps d"]  # observations of the centre, after each step
+    path: Float[np.ndarray, "steps d"]  # observations of the last one, after each step
 
 
 class Rollout(NamedTuple):
@@ -78,8 +79,11 @@ def summarize(embedding: Embedding, discrete: bool, actions: int, rollout: Rollo
         rewards=jnp.where(rollout.mask, rollout.rewards, 0),
         mask=rollout.mask.astype(rollout.rewards.dtype),
     )
-    behaviors = jax.vmap(lambda t: jnp.ravel(embedding.fn(t)))(trajectories)
-    return trajectories.rewards.sum(axis=1), behaviors, lengths, final
+    # One after the other: a sum over a batch is rounded otherwise in a batch of another size.
+    returns, behaviors = jax.lax.map(
+        lambda t: (t.rewards.sum(), jnp.ravel(embedding.fn(t))), trajectories
+    )
+    return returns, behaviors, lengths, final
 
 
 def behavior_size(policy: Policy, embedding: Embedding, horizon: int) -> int:
@@ -97,8 +101,21 @@ def behavior_size(policy: Policy, embedding: Embedding, horizon: int) -> int:
     return found[1].shape[1]
 
 
-def _keys(key: PRNGKeyArray, number: int) -> PRNGKeyArray:
-    return jax.vmap(lambda n: jax.random.fold_in(key, n))(jnp.arange(number))
+class Rows(NamedTuple):
+    """Which members an evaluator runs; the one numbered `center` has no noise on its actions."""
+
+    first: int
+    number: int
+    center: int
+
+    @property
+    def members(self) -> range:
+        """Their numbers."""
+        return range(self.first, self.first + self.number)
+
+
+def _keys(key: PRNGKeyArray, rows: Rows) -> PRNGKeyArray:
+    return jax.vmap(lambda n: jax.random.fold_in(key, n))(jnp.array(rows.members))
 
 
 def _action_noise(policy: Policy, scale: float, horizon: int, key: PRNGKeyArray) -> Array:
@@ -113,6 +130,7 @@ class JaxEvaluator:
     def __init__(
         self,
         env: JaxEnv,
+        rows: Rows,
         policy: Policy,
         embedding: Embedding,
         horizon: int,
@@ -120,7 +138,7 @@ class JaxEvaluator:
         seed: int,
     ):
         self._key = jax.random.fold_in(jax.random.key(seed), EPISODES)
-        self._run = _compiled(env, policy, embedding, horizon, action_noise)
+        self._run = _compiled(env, rows, policy, embedding, horizon, action_noise)
 
     def __call__(self, members: Any, generation: int) -> Episodes:
         """See `Evaluator`."""
@@ -135,7 +153,12 @@ class JaxEvaluator:
 
 @lru_cache(maxsize=8)  # runs that differ in the seed alone share what is compiled
 def _compiled(
-    env: JaxEnv, policy: Policy, embedding: Embedding, horizon: int, action_noise: float
+    env: JaxEnv,
+    rows: Rows,
+    policy: Policy,
+    embedding: Embedding,
+    horizon: int,
+    action_noise: float,
 ) -> Callable[[Any, PRNGKeyArray], tuple]:
     def episode(params: Any, key: PRNGKeyArray, noisy: Array) -> Rollout:
         layers = policy.layers(params)
@@ -162,9 +185,8 @@ def _compiled(
 
     @jax.jit
     def run(members: Any, key: PRNGKeyArray) -> tuple:
-        number = jax.tree.leaves(members)[0].shape[0]
-        noisy = (jnp.arange(number) < number - 1).astype(float)
-        rollout = jax.vmap(episode)(members, _keys(key, number), noisy)
+        noisy = (jnp.array(rows.members) != rows.center).astype(float)
+        rollout = jax.vmap(episode)(members, _keys(key, rows), noisy)
         found = summarize(embedding, policy.discrete, policy.action_size, rollout)
         return *found, rollout.observations[-1]
 
@@ -191,6 +213,7 @@ class SteppedEvaluator:
         self,
         backend: str,
         stepper: Stepper,
+        rows: Rows,
         policy: Policy,
         embedding: Embedding,
         horizon: int,
@@ -198,6 +221,7 @@ class SteppedEvaluator:
         seed: int,
     ):
         self.backend, self._stepper, self._horizon = backend, stepper, horizon
+        self._rows = rows
         self._key = jax.random.fold_in(jax.random.key(seed), EPISODES)
         self._discrete = policy.discrete
         self._layers, self._act, self._noise, self._summarize = _compiled_parts(
@@ -206,10 +230,10 @@ class SteppedEvaluator:
 
     def __call__(self, members: Any, generation: int) -> Episodes:
         """See `Evaluator`."""
-        number = jax.tree.leaves(members)[0].shape[0]
+        number = self._rows.number
         layers = self._layers(members)
-        noise = np.array(self._noise(jax.random.fold_in(self._key, generation), number))
-        noise[-1] = 0
+        noise = np.array(self._noise(jax.random.fold_in(self._key, generation), self._rows))
+        noise[np.array(self._rows.members) == self._rows.center] = 0
         noise = np.ascontiguousarray(noise.swapaxes(0, 1))
         observations = self._stepper.reset(generation)
         shape = (self._horizon, number)
@@ -247,7 +271,7 @@ def _compiled_parts(
     return (
         jax.jit(jax.vmap(policy.layers)),
         jax.jit(jax.vmap(policy.act)),
-        jax.jit(lambda key, n: jax.vmap(draw)(_keys(key, n)), static_argnums=1),
+        jax.jit(lambda key, rows: jax.vmap(draw)(_keys(key, rows)), static_argnums=1),
         jax.jit(partial(summarize, embedding, policy.discrete, policy.action_size)),
     )
 
@@ -255,13 +279,20 @@ def _compiled_parts(
 class GymStepper:
     """Any Gymnasium environment, a copy for each member."""
 
-    def __init__(self, env_id: str, number: int, seed: int, backend: str):
+    def __init__(self, env_id: str, rows: Rows, seed: int, backend: str):
         if backend == "auto":
             env, _ = find(env_id)
-            backend = "gymnasium" if why_no_workers(env.spec) else "workers"
+            alone = default_threads() == 1 or why_no_workers(env.spec)
+            backend = "gymnasium" if alone else "workers"
             env.close()
         self.backend = backend
-        self._env: Any = envs.make(env_id, number, seed, backend)  # type: ignore[arg-type]
+        self._env: Any = envs.make(
+            env_id,
+            rows.number,
+            seed,
+            backend,  # type: ignore[arg-type]
+            offset=rows.first,
+        )
 
     def reset(self, generation: int) -> np.ndarray:
         """See `Stepper`."""
@@ -280,13 +311,14 @@ class GymStepper:
 class MujocoStepper:
     """A MuJoCo task, stepped in batches on all cores."""
 
-    def __init__(self, task: Any, number: int, seed: int):
-        self._batch, self._number, self._seed = MujocoBatch(task, number), number, seed
+    def __init__(self, task: Any, rows: Rows, seed: int):
+        self._batch, self._rows, self._seed = MujocoBatch(task, rows.number), rows, seed
 
     def reset(self, generation: int) -> np.ndarray:
         """See `Stepper`."""
-        seeds = [episode_seed(self._seed, member, generation) for member in range(self._number)]
-        return self._batch.reset(seeds)
+        return self._batch.reset(
+            [episode_seed(self._seed, member, generation) for member in self._rows.members]
+        )
 
     def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """See `Stepper`."""
@@ -301,8 +333,8 @@ def make_evaluator(
     env_id: str,
     policy: Policy,
     embedding: Embedding,
+    rows: Rows,
     *,
-    number: int,
     horizon: int,
     action_noise: float,
     seed: int,
@@ -321,7 +353,7 @@ def make_evaluator(
         env.close()
     if backend == "auto":
         backend = "jax" if pure is not None else "mujoco" if task is not None else "auto"
-    shared = (policy, embedding, horizon, action_noise, seed)
+    shared = (rows, policy, embedding, horizon, action_noise, seed)
     if backend == "jax":
         if pure is None:
             raise ValueError(_cannot(env_id, backend, "jax_env"))
@@ -329,8 +361,8 @@ def make_evaluator(
     if backend == "mujoco":
         if task is None:
             raise ValueError(_cannot(env_id, backend, "mujoco_task"))
-        return SteppedEvaluator(backend, MujocoStepper(task, number, seed), *shared)
-    stepper = GymStepper(env_id, number, seed, backend)
+        return SteppedEvaluator(backend, MujocoStepper(task, rows, seed), *shared)
+    stepper = GymStepper(env_id, rows, seed, backend)
     return SteppedEvaluator(stepper.backend, stepper, *shared)
 
 

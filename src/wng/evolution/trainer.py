@@ -2,62 +2,38 @@
 
 import dataclasses
 import time
-from functools import lru_cache
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from wng import envs
 from wng.behavior.embedding import as_embedding, find_embedding
 from wng.envs.resolve import find
-from wng.estimator import Damping
 from wng.evolution.config import EvolutionConfig
-from wng.evolution.evaluators import Episodes, behavior_size, make_evaluator, map_of
+from wng.evolution.evaluators import Episodes, behavior_size, map_of
 from wng.evolution.policies import Policy
-from wng.evolution.strategy import State, Strategy
+from wng.evolution.population import Population, Task, shared_strategy, strategy_key
+from wng.evolution.strategy import State
+from wng.runs.executors import Executor, LocalExecutor
 from wng.runs.training import NonFiniteError
 from wng.runs.trees import restore_tree, save_tree
 
 FRUITLESS = 3  # generations in a row without a step before training stops
 
 
-@lru_cache(maxsize=8)  # runs that differ in the seed alone share what is compiled
-def shared_strategy(config: EvolutionConfig, policy: Policy) -> Strategy:
-    """The strategy that a configuration describes, for the parameters of `policy`."""
-    return Strategy(
-        policy.init(jax.random.key(0)),
-        config.population,
-        config.sigma,
-        proximity=config.proximity,
-        geometry=config.geometry,
-        learning_rate=config.learning_rate,
-        shaping=config.shaping,
-        max_norm=config.max_norm or None,
-        delta=config.delta,
-        num_basis=config.num_basis,
-        damping=Damping(config.damping, relative=config.relative_damping),
-        beta=config.beta,
-        memory=config.memory,
-        dual_features=config.dual_features,
-        dual_gamma=config.dual_gamma,
-        dual_steps=config.dual_steps,
-        archive=config.archive,
-        neighbors=config.neighbors,
-    )
-
-
-@jax.jit
-def _with_center(members: Any, center: Any) -> Any:
-    return jax.tree.map(lambda m, c: jnp.concatenate([m, c[None]]), members, center)
-
-
 class EvolutionTrainer:
-    """Strategy and evaluator of one run. A generation depends on the state before it alone."""
+    """Strategy and population of one run. A generation depends on the state before it alone."""
 
-    def __init__(self, env: str, config: EvolutionConfig, seed: int, embedding: Any = None):
+    def __init__(
+        self,
+        env: str,
+        config: EvolutionConfig,
+        seed: int,
+        embedding: Any = None,
+        executor: Executor | None = None,
+    ):
         if not isinstance(seed, int | np.integer) or not 0 <= seed < 2**32:  # what JAX keys hold
             raise ValueError(f"seed must be a whole number from 0 to {2**32 - 1}, got {seed!r}.")
         config = dataclasses.replace(config, hidden=tuple(config.hidden))
@@ -93,30 +69,20 @@ class EvolutionTrainer:
         self.state = self.initial_state()
         self.iteration = self.steps = self.fruitless = 0
         self.episodes: Episodes | None = None  # of the last generation
-        self.evaluator = make_evaluator(
-            env,
-            self.policy,
-            chosen,
-            number=config.population + 1,
-            horizon=horizon,
-            action_noise=config.action_noise,
-            seed=self.seed,
-            backend=config.backend,
-        )
+        task = Task(env, config, self.policy, chosen, horizon, self.seed)
+        self.population = Population(task, executor or LocalExecutor())
 
     def initial_state(self) -> State:
         """The state before the first generation; it depends on the seed alone."""
-        key = jax.random.key(self.seed)
-        state = self.strategy.init(jax.random.fold_in(key, 1), self._behavior_size)
-        params = self.policy.init(jax.random.fold_in(key, 2))
+        state = self.strategy.init(strategy_key(self.seed), self._behavior_size)
+        params = self.policy.init(jax.random.fold_in(jax.random.key(self.seed), 2))
         return state._replace(center=ravel_pytree(params)[0])
 
     def iterate(self) -> dict[str, float]:
         """One generation. Returns its row of metrics."""
         start = time.perf_counter()
         members, state = self.strategy.ask(self.state)
-        everyone = _with_center(members, self.strategy.params(state))
-        episodes = self.evaluator(everyone, self.iteration)
+        episodes = self.population(state, self.iteration)
         evaluated = time.perf_counter()
         state, metrics = self.strategy.tell(
             state, members, episodes.returns[:-1], episodes.behaviors[:-1]
@@ -176,7 +142,7 @@ class EvolutionTrainer:
 
     def close(self) -> None:
         """Stop the environments."""
-        self.evaluator.close()
+        self.population.close()
 
 
 def _without_key(state: State) -> Any:

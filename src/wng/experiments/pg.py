@@ -14,6 +14,7 @@ import numpy as np
 
 from wng.experiments.study import TUNING_SEED, Job, Run, Scale, Task, best_rate, only, run_jobs
 from wng.families import METHODS
+from wng.runs.executors import Executor
 
 PAPER_METHODS = ("pg", "ppo", "bgpg", "wnpg", "bgwnpg")
 BEYOND = ("ppokl", "trpo", "wtrpo")
@@ -161,6 +162,7 @@ def run(
     retry: bool = False,
     quick: bool = False,
     methods: Sequence[str] = (),
+    executor: Executor | None = None,
 ) -> Plan | None:
     """Run what is not there yet: the sweep, then the evaluation. None if it was stopped.
 
@@ -172,17 +174,19 @@ def run(
       retry: try again what failed before.
       quick: compile without optimising, for runs of seconds.
       methods: of the settings `released`, only these, and nothing `tuned`.
+      executor: where; by default on this machine.
     """
+    how: dict[str, Any] = {"retry": retry, "quick": quick, "executor": executor}
     chosen = only(scale.released, tasks)
     candidates = {
         key: jobs for key, jobs in sweep(scale, chosen).items() if not methods or key[1] in methods
     }
     options = [job for jobs in candidates.values() for job in jobs]
-    if execute and not run_jobs(options, root, "pg: learning rates", retry=retry, quick=quick):
+    if execute and not run_jobs(options, root, "pg: learning rates", **how):
         return None
     evaluation = released(chosen, candidates, root)
     if not methods:
         evaluation += tuned(scale, only(scale.tuned, tasks))
-    if execute and not run_jobs(evaluation, root, "pg", retry=retry, quick=quick):
+    if execute and not run_jobs(evaluation, root, "pg", **how):
         return None
     return Plan(candidates, evaluation)

@@ -19,7 +19,8 @@ import numpy as np
 from wng.families import METHODS, family_of
 from wng.runs import checkpoint
 from wng.runs.children import STOPPED, Child, run_children
-from wng.runs.directory import RunDirectory, lock, safe_name
+from wng.runs.directory import RunDirectory, in_use, lock, safe_name
+from wng.runs.executors import Executor, LocalExecutor
 from wng.runs.files import write_atomic
 from wng.runs.interrupt import stop_on_signals
 from wng.runs.metrics import read_metrics
@@ -153,7 +154,13 @@ def final_return(rows: dict[str, np.ndarray]) -> float:
 
 
 def run_jobs(
-    jobs: Sequence[Job], root: Path, title: str, *, retry: bool = False, quick: bool = False
+    jobs: Sequence[Job],
+    root: Path,
+    title: str,
+    *,
+    retry: bool = False,
+    quick: bool = False,
+    executor: Executor | None = None,
 ) -> bool:
     """Run what is not there yet, on all cores, one run a core. Whether it got to the end.
 
@@ -163,6 +170,7 @@ def run_jobs(
       title: of the progress bar.
       retry: try again what failed before.
       quick: compile without optimising, for runs of seconds.
+      executor: where; by default on this machine.
     """
     jobs = list({job.folder(root): job for job in jobs}.values())
     waiting: dict[str, Job] = {}
@@ -177,23 +185,24 @@ def run_jobs(
     with lock(root):  # of two studies with the same runs, one goes on
         for job in waiting.values():
             _wait_for(job.folder(root))
-        return _run(jobs, waiting, root, title, quick)
+        return _run(jobs, waiting, root, title, quick, executor or LocalExecutor())
 
 
 def _wait_for(folder: Path) -> None:
     """Until a worker whose study was killed has saved the run and let go of it."""
     end = time.monotonic() + PATIENCE
-    while (folder / "config.json").exists():
-        try:
-            with lock(folder):
-                return
-        except ValueError:
-            if time.monotonic() > end:
-                raise
+    while (folder / "config.json").exists() and in_use(folder) and time.monotonic() < end:
         time.sleep(0.2)
 
 
-def _run(jobs: Sequence[Job], waiting: dict[str, Job], root: Path, title: str, quick: bool) -> bool:
+def _run(
+    jobs: Sequence[Job],
+    waiting: dict[str, Job],
+    root: Path,
+    title: str,
+    quick: bool,
+    executor: Executor,
+) -> bool:
     todo = sum(job.steps for job in jobs)
     ended = {job.name: job.steps for job in jobs if job.name not in waiting}
     with (
@@ -223,10 +232,19 @@ def _run(jobs: Sequence[Job], waiting: dict[str, Job], root: Path, title: str, q
             progress.update(title, sum(ended.values()) + sum(under_way.values()), fields)
 
         children = [Child(n, job.folder(root), job.command(root)) for n, job in waiting.items()]
-        # Runs that differ in the seed alone need not compile anew.
-        how = {"JAX_COMPILATION_CACHE_DIR": os.environ.get("JAX_COMPILATION_CACHE_DIR", compiled)}
+        how: dict[str, str] = {}
+        if not executor.remote:  # runs that differ in the seed alone need not compile anew
+            kept = os.environ.get("JAX_COMPILATION_CACHE_DIR", compiled)
+            how["JAX_COMPILATION_CACHE_DIR"] = kept
         how |= {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"} if quick else {}
-        run_children(children, lambda: stop.requested, look, pinned=True, environment=how)
+        run_children(
+            children,
+            lambda: stop.requested,
+            look,
+            executor=executor,
+            pinned=True,
+            environment=how,
+        )
     return all(job.finished(root) or job.failure(root) is not None for job in jobs)
 
 

@@ -3,14 +3,17 @@
 import contextlib
 import json
 import os
+import platform
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from wng.runs.directory import in_use
+from wng.runs.executors import RETRIES, Executor, LocalExecutor, LostError
 from wng.runs.metrics import read_metrics
 
 STOPPED = 130  # exit code: by Ctrl-C or SIGTERM, and saved
@@ -52,14 +55,20 @@ def cores() -> list[int]:
     return list(range(os.cpu_count() or 1))
 
 
-class _Worker:
+class Worker:
     """A process that runs one child after the other; what it has compiled serves the next."""
 
-    def __init__(self, core: int | None, environment: Mapping[str, str]):
-        self.child: Child | None = None
-        self.process = subprocess.Popen(
+    def __init__(self, folder: str, core: int | None, environment: Mapping[str, str]):
+        self._folder = Path(folder)  # to which the paths of children are relative
+        if not self._folder.is_dir():
+            raise ValueError(
+                f"{folder} is not there on {platform.node()}: runs must be kept on a disk that all "
+                "machines share."
+            )
+        self._process = subprocess.Popen(
             [sys.executable, "-m", "wng.cli.worker", str(os.getpid())],
             env={**os.environ, "WNG_QUIET": "1", "WNG_THREADS": "1", **environment},
+            cwd=folder,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,  # a command has its log
@@ -67,44 +76,87 @@ class _Worker:
             process_group=0,
         )
         if core is not None and hasattr(os, "sched_setaffinity"):
-            os.sched_setaffinity(self.process.pid, {core})
-        assert self.process.stdout is not None
-        os.set_blocking(self.process.stdout.fileno(), False)
+            os.sched_setaffinity(self._process.pid, {core})
+        assert self._process.stdout is not None
+        os.set_blocking(self._process.stdout.fileno(), False)
 
     def start(self, child: Child) -> None:
         """Hand it a child."""
-        child.folder.mkdir(parents=True, exist_ok=True)
-        log = child.folder / "log.txt"
+        log = self._folder / child.folder / "log.txt"
+        log.parent.mkdir(parents=True, exist_ok=True)
         log.write_text("")
-        self.child = child
-        task = {"words": list(child.words), "log": str(log.resolve())}
-        assert self.process.stdin is not None
+        task = {"words": list(child.words), "log": str(log)}
+        assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):  # it has died, which `code` will tell
-            self.process.stdin.write(f"{json.dumps(task)}\n".encode())
-            self.process.stdin.flush()
+            self._process.stdin.write(f"{json.dumps(task)}\n".encode())
+            self._process.stdin.flush()
 
     def code(self) -> int | None:
         """The exit code of the child, or None if it is under way. A worker dies with its child."""
-        assert self.process.stdout is not None
-        ended = self.process.poll()
-        answer = self.process.stdout.read()
+        assert self._process.stdout is not None
+        ended = self._process.poll()
+        answer = self._process.stdout.read()
         if answer:
             return int(answer)
         return ended if ended != 0 else 1  # an end without an answer is no success
 
     def interrupt(self) -> None:
         """As Ctrl-C does."""
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGINT)
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGINT)
 
     def close(self) -> None:
         """Let it end, and wait for it."""
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
         with contextlib.suppress(BrokenPipeError):
-            self.process.stdin.close()
-        self.process.stdout.close()
-        self.process.wait()
+            self._process.stdin.close()
+        self._process.stdout.close()
+        self._process.wait()
+
+
+class _Slot:
+    """A core, the worker on it, and the child that it has."""
+
+    def __init__(self, executor: Executor, core: int | None, environment: Mapping[str, str]):
+        self._executor, self._how = executor, (os.getcwd(), core, environment)
+        self._worker: Any = None
+        self.child: Child | None = None
+
+    def start(self, child: Child) -> None:
+        """Run a child."""
+        self.child = child
+        try:
+            if self._worker is None:
+                self._worker = self._executor.place(Worker, *self._how, lasting=False)
+            self._worker.start(child)
+        except LostError:
+            pass  # as `code` will find
+
+    def code(self) -> int | None:
+        """The exit code of the child, a negative one if it died with its worker, or None."""
+        try:
+            code = self._worker.code()
+        except LostError:
+            code = -signal.SIGKILL
+        if code is not None:
+            self.child = None
+            if code < 0:
+                self.close()
+        return code
+
+    def interrupt(self) -> None:
+        """As Ctrl-C does."""
+        with contextlib.suppress(LostError):
+            self._worker.interrupt()
+
+    def close(self) -> None:
+        """Let the worker end, and wait for it."""
+        if self._worker is not None:
+            with contextlib.suppress(LostError):
+                self._worker.close()
+            self._executor.release([self._worker])
+            self._worker = None
 
 
 def run_children(
@@ -112,54 +164,77 @@ def run_children(
     stop: Callable[[], bool],
     look: Callable[[Child, int | None], None],
     *,
+    executor: Executor | None = None,
     pinned: bool = False,
     environment: Mapping[str, str] | None = None,
 ) -> dict[str, int]:
     """Run them all, one at a time on each core, and leave nobody behind.
 
+    A child that dies with its worker is gone on with from its last checkpoint; only after
+    `RETRIES` deaths in a row without progress it is given up.
+
     Args:
       children: what to run, in this order.
       stop: asked often; once it says so, those under way save and end, and no more start.
       look: called for each child under way, and with its exit code when it has ended.
+      executor: where; by default on this machine.
       pinned: tie each to a core of its own, so that its times can be compared. XLA rounds otherwise
         on another number of cores: not for runs that are to come out the same alone and in company.
+        Not done elsewhere than on this machine.
       environment: variables on top of this process's.
 
     Returns:
       The exit code of each that was started, STOPPED for all that were stopped.
     """
+    executor = executor or LocalExecutor()
     waiting, codes, told = list(children), {}, False
-    free: list[int] = cores()[: len(waiting)]
-    workers: dict[int, _Worker] = {}  # by core
+    deaths: dict[str, tuple[int, int]] = {}  # how often in a row, and after how many steps
+    ties: Sequence[int | None] = cores()
+    if executor.remote or not pinned:
+        ties = [None] * executor.cores()
+    slots = [_Slot(executor, tie, environment or {}) for tie in ties[: len(waiting)]]
 
-    def busy() -> list[tuple[int, _Worker, Child]]:
-        return [(core, w, w.child) for core, w in workers.items() if w.child is not None]
+    def busy() -> list[tuple[_Slot, Child]]:
+        return [(slot, slot.child) for slot in slots if slot.child is not None]
+
+    def still_saving(child: Child) -> bool:
+        """Its worker was lost, but not the process that the worker had started."""
+        return child.name in deaths and in_use(child.folder)
+
+    def gone_on_with(child: Child) -> bool:
+        """Whether it will be tried again."""
+        count, before = deaths.get(child.name, (0, 0))
+        steps = child.so_far()[0]
+        deaths[child.name] = count, _ = (1 if steps > before else count + 1), steps
+        if count > RETRIES or told:
+            return False
+        words = [*child.words, *(() if "--resume" in child.words else ("--resume",))]
+        waiting.append(child._replace(words=words))
+        return True
 
     try:
         while busy() or (waiting and not told):
-            while waiting and not told and free:
-                core = free.pop(0)
-                if core in workers and workers[core].process.poll() is not None:
-                    workers.pop(core).close()  # it died with its child
-                if core not in workers:
-                    workers[core] = _Worker(core if pinned else None, environment or {})
-                workers[core].start(waiting.pop(0))
+            for slot in slots:
+                ready = [child for child in waiting if not still_saving(child)]
+                if slot.child is None and ready and not told:
+                    waiting.remove(ready[0])
+                    slot.start(ready[0])
             time.sleep(0.5)
             if stop() and not told:
                 told = True
-                for _, worker, _ in busy():
-                    worker.interrupt()
-            for core, worker, child in busy():
-                code = worker.code()
+                for slot, _ in busy():
+                    slot.interrupt()
+            for slot, child in busy():
+                code = slot.code()
+                if code is not None and code < 0 and gone_on_with(child):
+                    code = None
                 if code is not None:
-                    worker.child = None
-                    free.append(core)
                     # Stopped while it was still importing, it ends with a code of Python's.
                     codes[child.name] = code = STOPPED if told and code not in (0, 2) else code
                 look(child, code)
     finally:  # also after a second Ctrl-C, or an error here
-        for _, worker, _ in busy():
-            worker.interrupt()
-        for worker in workers.values():
-            worker.close()
+        for slot, _ in busy():
+            slot.interrupt()
+        for slot in slots:
+            slot.close()
     return codes

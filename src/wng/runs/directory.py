@@ -168,6 +168,18 @@ def lock(directory: Path) -> Iterator[None]:
             os.close(descriptor)
 
 
+def in_use(directory: Path) -> bool:
+    """Whether another process has the folder."""
+    try:
+        with (directory / "lock").open() as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # until it is closed
+    except BlockingIOError:
+        return True
+    except FileNotFoundError:
+        pass
+    return False
+
+
 def _not_a_run(path: Path) -> str:
     """The sentence that helps to find the right path: the runs below, or near."""
     folder = next((p for p in [path, *path.parents[:-1]] if p.is_dir()), path)
