@@ -18,7 +18,7 @@ from wng.settings import Method, Settings, check_names
 class BaseAgent(Trainable):
     """An agent of either family. A family sets the class variables, and says how it acts."""
 
-    config_class: ClassVar[type]
+    config_class: ClassVar[type[Any]]
     methods: ClassVar[dict[str, Method]]
     preset: ClassVar[Callable[..., Any]]  # (method, settings, env, **overrides)
     trainer_class: ClassVar[Callable[..., Any]]  # (env, config, seed, embedding)
@@ -40,6 +40,12 @@ class BaseAgent(Trainable):
         elif embedding is not None:
             overrides["embedding"] = code_name(embedding)
         check_names(overrides, self.config_class)
+        if config is not None and not isinstance(config, self.config_class):
+            raise ValueError(
+                f"config must be a {self.config_class.__name__}, got a {type(config).__name__}."
+            )
+        if not isinstance(method, str):
+            raise ValueError(f"a method is given by its name, such as 'wnpg', got {method!r}.")
         self.config: Any = (
             dataclasses.replace(config, **overrides)
             if config is not None

@@ -1,5 +1,6 @@
 """An agent back from its file, whichever family it is of."""
 
+import dataclasses
 import warnings
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,20 @@ from wng.evolution.agent import Evolution
 from wng.policy_gradient.agent import Agent
 from wng.runs import checkpoint
 from wng.runs.directory import RunDirectory
+from wng.runs.trees import MISMATCH
 
 FAMILIES = {family.kind: family for family in (Agent, Evolution)}
+
+
+def config_from(saved: Any, config_class: type) -> Any:
+    """A configuration that was in a file, whole: no setting unknown and none missing."""
+    names = [f.name for f in dataclasses.fields(config_class)]
+    if not isinstance(saved, dict) or set(saved) != set(names):
+        raise ValueError(f"the file has other settings than a {config_class.__name__}: {MISMATCH}.")
+    hidden = saved["hidden"]
+    return config_class(
+        **{**saved, "hidden": tuple(hidden) if isinstance(hidden, list) else hidden}
+    )
 
 
 def load(path: str | Path, *, embedding: Any = None) -> Agent | Evolution:
@@ -30,13 +43,17 @@ def load(path: str | Path, *, embedding: Any = None) -> Agent | Evolution:
             warnings.warn(problem, stacklevel=2)
     else:
         arrays, info = checkpoint.read(path)
-    if info.get("kind") not in FAMILIES:
+    if str(info.get("kind")) not in FAMILIES:
         raise ValueError(f"{path} is not an agent of wng.")
-    check_loadable(info["config"]["embedding"], embedding, path)
+    checkpoint.check_info(info, env=str, method=str, seed=int, config=dict)
     family = FAMILIES[info["kind"]]
-    settings = info["config"] | {"hidden": tuple(info["config"]["hidden"])}
-    config = family.config_class(**settings)
+    config = config_from(info["config"], family.config_class)
+    check_loadable(config.embedding, embedding, path)
     agent = family(info["env"], info["method"], info["seed"], embedding=embedding, config=config)
-    agent._trainer.restore(arrays, info)
+    try:
+        agent._trainer.restore(arrays, info)
+    except BaseException:
+        agent.close()
+        raise
     agent._newest = newest
     return agent

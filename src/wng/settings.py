@@ -1,14 +1,18 @@
 """What both families' settings have in common: named methods, presets, checks of values."""
 
 import dataclasses
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
+import numpy as np
+
 from wng.names import nearest
 
 Settings = Literal["tuned", "paper", "released"]
+KINDS = {int: "a whole number", float: "a number", bool: "True or False", str: "text"}
+MOST = 2**31 - 1  # JAX counts in 32 bits
+LARGEST = float(np.finfo(np.float32).max)  # and computes in 32 as well
 
 
 @dataclass(frozen=True)
@@ -27,10 +31,10 @@ class Method:
 
 def find_method(name: str, methods: Mapping[str, Method]) -> Method:
     """The method called `name`, in any case and with or without its hyphen."""
-    plain = name.lower().replace("-", "")
+    plain = str(name).lower().replace("-", "")
     if plain not in methods:
         raise ValueError(
-            f"there is no method '{name}': did you mean '{nearest(name, methods)}'? "
+            f"there is no method {str(name)!r}: did you mean '{nearest(str(name), methods)}'? "
             "`wng methods` lists them."
         )
     return methods[plain]
@@ -38,9 +42,9 @@ def find_method(name: str, methods: Mapping[str, Method]) -> Method:
 
 def check_choice(name: str, value: Any, choices: Iterable[str]) -> None:
     """Raise, with the nearest choice, if `value` is none."""
-    if value not in choices:
+    if not isinstance(value, str) or value not in choices:
         raise ValueError(
-            f"{name} '{value}' is unknown: did you mean '{nearest(str(value), choices)}'?"
+            f"{name} {str(value)!r} is unknown: did you mean '{nearest(str(value), choices)}'?"
         )
 
 
@@ -55,7 +59,7 @@ def check_names(names: Iterable[str], config: type) -> None:
     for name in names:
         if name not in fields:
             raise ValueError(
-                f"there is no setting '{name}': did you mean '{nearest(name, fields)}'?"
+                f"there is no setting {name!r}: did you mean '{nearest(name, fields)}'?"
             )
 
 
@@ -68,40 +72,46 @@ class Limits:
     any_sign: tuple[str, ...] = ()
     at_most_one: tuple[str, ...] = ()
     may_be_zero: tuple[str, ...] = ()
-    free: tuple[str, ...] = ("embedding",)
 
     def check(self, config: Any) -> None:
         """One clear sentence for a value that makes no sense; whole numbers become floats."""
         for f in dataclasses.fields(config):
             value = getattr(config, f.name)
-            if f.type is float and isinstance(value, int) and not isinstance(value, bool):
-                object.__setattr__(config, f.name, float(value))
-            elif f.type is int and (isinstance(value, bool) or not isinstance(value, int)):
-                raise ValueError(f"{f.name} must be a whole number, got {value!r}.")
-            self._check(f.name, getattr(config, f.name))
+            if isinstance(value, np.generic):
+                value = value.item()
+            if f.type is float and type(value) is int and abs(value) <= LARGEST:
+                value = float(value)
+            object.__setattr__(config, f.name, value)
+            if f.name in self.choices:
+                check_choice(f.name, value, self.choices[f.name])
+            elif f.type in KINDS and type(value) is not f.type:
+                raise ValueError(f"{f.name} must be {KINDS[f.type]}, got {value!r}.")
+            elif f.name == "hidden":
+                _check_widths(value)
+            elif f.type in (int, float):
+                self._check_number(f.name, value)
 
-    def _check(self, name: str, value: Any) -> None:
-        if name in self.choices:
-            check_choice(name, value, self.choices[name])
-        elif name == "hidden":
-            widths = value if isinstance(value, tuple | list) else ()
-            if not widths or any(not isinstance(w, int) or w < 1 for w in widths):
-                raise ValueError(f"hidden must be one or more widths of at least 1, got {value!r}.")
-        elif isinstance(value, bool) or name in self.free:
-            pass
-        elif not isinstance(value, int | float):
-            raise ValueError(f"{name} must be a number, got {value!r}.")
-        elif isinstance(value, int):
+    def _check_number(self, name: str, value: float) -> None:
+        if isinstance(value, int):
             least = self.at_least.get(name, 1)
-            if value < least:
-                raise ValueError(f"{name} must be at least {least}, got {value}.")
+            if not least <= value <= MOST:
+                most = f" and at most {MOST}" if value > MOST else ""
+                raise ValueError(f"{name} must be at least {least}{most}, got {value}.")
         else:
             signed = name in self.any_sign
             low_enough = value <= 1 or name not in self.at_most_one
             high_enough = signed or (value >= 0 if name in self.may_be_zero else value > 0)
-            if not (math.isfinite(value) and high_enough and low_enough):
+            if not (abs(value) <= LARGEST and high_enough and low_enough):
                 least_of = (
                     "" if signed else ", at least 0" if name in self.may_be_zero else ", positive"
                 )
                 most = " and at most 1" if name in self.at_most_one else ""
                 raise ValueError(f"{name} must be finite{least_of}{most}, got {value}.")
+
+
+def _check_widths(value: Any) -> None:
+    widths = value if isinstance(value, tuple | list) else ()
+    if not widths or any(type(w) is not int or not 1 <= w <= MOST for w in widths):
+        raise ValueError(
+            f"hidden must be one or more widths of at least 1 and at most {MOST}, got {value!r}."
+        )

@@ -95,14 +95,14 @@ def find_embedding(name: str) -> Embedding:
         return EMBEDDINGS[name]
     if ":" not in name:
         raise ValueError(
-            f"there is no embedding '{name}': did you mean '{nearest(name, EMBEDDINGS)}'? "
+            f"there is no embedding {name!r}: did you mean '{nearest(name, EMBEDDINGS)}'? "
             "Your own is given as module:function."
         )
     module, _, attribute = name.partition(":")
     try:
         found = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise ValueError(f"the embedding '{name}' cannot be imported: {error}.") from None
+    except (ImportError, AttributeError, TypeError, ValueError) as error:  # '.a' and '' as modules
+        raise ValueError(f"the embedding {name!r} cannot be imported: {error}.") from None
     return as_embedding(found)
 
 

@@ -38,6 +38,7 @@ PLAIN_WORDS = {
     r"^Error parsing (\S+): ": r"\1: ",
     r": could not convert string to float: ": " takes a number, got ",
     r": invalid literal for int\(\).*?: ": " takes a whole number, got ",
+    r"^Unrecognized options:$": "there is no place for an empty word",
     r"^Unrecognized options: ": "there is no place for ",
     r"^Missing value for argument '(.+?)'.*": r"\1 needs a value",
     r"^Missing from [^:]+: (\S+) (.+?)\.? \(required\).*": r"\1 is missing (\2)",
@@ -146,10 +147,12 @@ def complaint(name: str, cls: Any, flags: list[str], output: str) -> str:
 
 
 def field_names(cls: Any) -> list[str]:
-    """All flags of a command, nested dataclasses included."""
+    """All flags of a command, nested dataclasses included; not what is given by its place."""
     names = []
     for field in dataclasses.fields(cls):
         kind = field.type
+        if tyro.conf.Positional in getattr(kind, "__metadata__", ()):
+            continue
         if isinstance(kind, type) and dataclasses.is_dataclass(kind):
             names += field_names(kind)
         else:
@@ -174,7 +177,8 @@ def main() -> None:
         jax.config.update("jax_cpu_enable_async_dispatch", False)
         command.run()
     except (ValueError, RuntimeError, OSError) as error:
-        print(f"wng: {error}", file=sys.stderr)
+        # One line, also where it quotes what was typed, or what XLA has to say about memory.
+        print(f"wng: {' '.join(str(error).split())}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
         print("\nwng: stopped.", file=sys.stderr)

@@ -176,7 +176,7 @@ def draw_curves(folders: list[Path], to: Path) -> Path:
     for folder in folders:
         run = RunDirectory.open(folder)
         rows = read_metrics(folder) if (folder / "metrics.csv").exists() else {}
-        if len(rows.get("steps", [])) == 0:
+        if len(rows.get("steps", [])) == 0 or "return" not in rows:
             raise ValueError(f"{folder} has no metrics yet: train it for an iteration first.")
         title = title_of(run.record["method"])
         panel = groups.setdefault(run.record["env"], {})

@@ -16,6 +16,8 @@ from wng.runs.executors import Executor
 from wng.runs.interrupt import stop_on_signals
 from wng.runs.progress import TrainingProgress
 
+MOST = 10_000  # seeds in one command
+
 
 def run_seeds(train: Train, executor: Executor) -> None:
     """Several seeds, each a process of its own, as many at a time as there are cores.
@@ -74,6 +76,8 @@ def parse_seeds(text: str) -> list[int]:
         match = re.fullmatch(r"(\d+)(?:-(\d+))?", part.strip())
         if match is None or (match[2] and int(match[2]) < int(match[1])):
             raise ValueError(f"--seeds must look like 0-4 or 0,3,7, got '{text}'.")
+        if int(match[2] or match[1]) - int(match[1]) >= MOST:
+            raise ValueError(f"--seeds {part.strip()} are too many: at most {MOST} at once.")
         seeds += range(int(match[1]), int(match[2] or match[1]) + 1)
     return sorted(set(seeds))
 

@@ -189,6 +189,7 @@ def run_one(train: Train, executor: Executor) -> None:
             train.env, train.name, train.seed, config=train.config, **spread
         )
     try:
+        agent.check_memory()  # before there is a folder of a run that cannot be
         if run is None:
             run = RunDirectory.create(train.out, train.env, train.name, train.seed, train.record)
         with run.lock():

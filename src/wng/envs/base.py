@@ -8,6 +8,7 @@ from jaxtyping import Bool, Float32, Float64, Int64, Shaped
 from numpy.typing import ArrayLike
 
 Backend = Literal["gymnasium", "workers", "envpool"]
+MOST_ENVS = 2**17  # even the smallest takes 10 kB and 0.1 ms to make
 
 
 @dataclass(frozen=True)
@@ -237,3 +238,7 @@ def check_arguments(num_envs: Any, seed: Any) -> None:
         raise ValueError(f"num_envs must be a whole number, at least 1, got {num_envs!r}.")
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
         raise ValueError(f"seed must be a whole number, at least 0, got {seed!r}.")
+    if seed >= 2**63:  # what JAX and NumPy take
+        raise ValueError(f"seed must be below 2**63, got {seed}.")
+    if num_envs > MOST_ENVS:
+        raise ValueError(f"{num_envs} environments are too many: at most {MOST_ENVS} are made.")

@@ -126,7 +126,7 @@ def _missing(env_id: str, name: str, error: Exception) -> str:
 def _import(module: str, env_id: str) -> None:
     try:
         importlib.import_module(module)
-    except ImportError as error:
+    except (ImportError, TypeError, ValueError) as error:  # TypeError: '.a' as a module
         raise ValueError(
             f"the module {module!r} of the environment id {env_id!r} cannot be imported ({error}): "
             "install it, or check its name."

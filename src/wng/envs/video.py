@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import gymnasium
 import numpy as np
 
+from wng.envs.base import check_arguments
 from wng.envs.resolve import find
 
 FORMATS = (".mp4", ".gif")
@@ -40,6 +41,7 @@ def film(
         raise ValueError(f"a film is .mp4 or .gif, got '{path.name}'.")
     if episodes < 1:
         raise ValueError(f"episodes must be at least 1, got {episodes}.")
+    check_arguments(1, seed)
     if sys.platform == "linux" and "DISPLAY" not in os.environ:  # no screen, for both renderers
         os.environ.setdefault("MUJOCO_GL", "egl")
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")

@@ -9,6 +9,9 @@ from safetensors.numpy import load, save
 
 from wng.evolution.evaluators import Episodes
 from wng.runs.files import read_bytes, write_atomic
+from wng.runs.trees import check_kinds
+
+POINTS = np.zeros((0, 2), np.float32)  # what both arrays are like
 
 
 class Generation(NamedTuple):
@@ -33,12 +36,14 @@ def read_maps(run: Path, until: int) -> list[Generation]:
     """All generations up to `until`, in order; later ones are of a session that was cut off."""
     found = []
     for path in sorted((run / "maps").glob("[0-9]*.safetensors")):
-        number = int(path.stem)
-        if number <= until:
+        number = int(path.stem) if path.stem.isdecimal() else 0
+        if 1 <= number <= until:
             try:
                 arrays = load(read_bytes(path))
-                found.append(Generation(number, arrays["finals"], arrays["path"]))
-            except (SafetensorError, KeyError):
+                check_kinds(arrays, {"finals": POINTS, "path": POINTS})
+                finals, centre = (arrays[name].reshape(-1, 2) for name in ("finals", "path"))
+                found.append(Generation(number, finals, centre))
+            except (SafetensorError, KeyError, ValueError):
                 raise ValueError(f"{path} is damaged: delete it to draw the others.") from None
     if not found:
         raise ValueError(f"{run} has no maps: only wall tasks trained by evolution have.")

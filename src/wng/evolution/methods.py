@@ -62,7 +62,7 @@ def preset(
     method = shared.find_method(name, METHODS)
     shared.check_preset(settings)
     shared.check_names(overrides, EvolutionConfig)
-    quadruped = QUADRUPED if "Quadruped" in env else {}
+    quadruped = QUADRUPED if "Quadruped" in str(env) else {}
     if settings == "tuned":
         chosen = TUNED[method.key] | quadruped
     else:

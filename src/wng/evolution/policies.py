@@ -49,6 +49,13 @@ class Policy:
         widths = [self.observation_size, *self.hidden, self.action_size]
         return list(itertools.pairwise(widths))
 
+    @property
+    def least_memory(self) -> int:
+        """Numbers that are held at the least: its matrices, θ as drawn, θ in use, Adam's two."""
+        if self.kind == "dense":
+            return sum(4 * i * o for i, o in self._sizes)
+        return sum(i * o + 4 * (i + o - 1) for i, o in self._sizes)
+
     def init(self, key: PRNGKeyArray) -> list[dict[str, Array]]:
         """Random weights of variance 1/in, zero biases; the last layer has none, as released."""
         params = []

@@ -16,6 +16,8 @@ from wng.evolution.evaluators import Episodes, behavior_size, map_of
 from wng.evolution.policies import Policy
 from wng.evolution.population import Population, Task, shared_strategy, strategy_key
 from wng.evolution.strategy import State
+from wng.memory import check_memory
+from wng.runs.checkpoint import check_info
 from wng.runs.executors import Executor, LocalExecutor
 from wng.runs.training import NonFiniteError
 from wng.runs.trees import restore_tree, save_tree
@@ -61,11 +63,18 @@ class EvolutionTrainer:
             self.spec.action_low,
             self.spec.action_high,
         )
+        check_memory(f"a policy with hidden={config.hidden}", self.policy.least_memory)
+        check_memory(f"an episode of horizon={horizon} steps", horizon * self.spec.observation_size)
         self.strategy = shared_strategy(config, self.policy)
         gym_env, _ = find(env)
         self.map = map_of(gym_env)
         gym_env.close()
         self._behavior_size = behavior_size(self.policy, chosen, horizon)
+        past = {"novelty": config.archive, "wasserstein": config.memory * config.population}
+        check_memory(
+            "the past that a population is compared with (archive, memory × population)",
+            past.get(config.proximity, 0) * self._behavior_size,
+        )
         self.state = self.initial_state()
         self.iteration = self.steps = self.fruitless = 0
         self.episodes: Episodes | None = None  # of the last generation
@@ -77,6 +86,17 @@ class EvolutionTrainer:
         state = self.strategy.init(strategy_key(self.seed), self._behavior_size)
         params = self.policy.init(jax.random.fold_in(jax.random.key(self.seed), 2))
         return state._replace(center=ravel_pytree(params)[0])
+
+    def check_memory(self) -> None:
+        """Raise if a generation cannot fit: members, and what they see if they are run here."""
+        config = self.config
+        each = len(self.state.center)
+        if len(self.population.blocks) == 1:  # otherwise elsewhere
+            each += self.horizon * self.spec.observation_size
+        check_memory(f"a population of {config.population}", config.population * each)
+        if config.proximity == "wasserstein":
+            features = config.dual_features * max(config.population, self._behavior_size)
+            check_memory(f"dual_features={config.dual_features}", features)
 
     def iterate(self) -> dict[str, float]:
         """One generation. Returns its row of metrics."""
@@ -133,11 +153,12 @@ class EvolutionTrainer:
 
     def restore(self, arrays: dict[str, np.ndarray], info: dict[str, Any]) -> str | None:
         """Go back to a checkpoint. Episodes are never under way there: it is always exact."""
+        check_info(info, iteration=int, steps=int, fruitless=int)
         saved = {name.removeprefix("strategy/"): x for name, x in arrays.items()}
         state = restore_tree(_without_key(self.state), saved)
         self.state = state._replace(key=self.state.key)  # which follows from the seed
-        self.iteration, self.steps = int(info["iteration"]), int(info["steps"])
-        self.fruitless = int(info["fruitless"])
+        self.iteration, self.steps = info["iteration"], info["steps"]
+        self.fruitless = info["fruitless"]
         return None
 
     def close(self) -> None:

@@ -21,8 +21,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from wng.envs.base import check_arguments
 from wng.estimator import WassersteinMetric, gaussian, jacobian_reparam, kernel_basis
 from wng.estimator.gaussian import Parameterization
+from wng.memory import check_memory
+from wng.settings import LARGEST
 
 Proximity = Literal["none", "kl", "wasserstein"]
 Geometry = Literal["euclidean", "fisher", "wasserstein", "wasserstein-estimated"]
@@ -69,6 +72,13 @@ class ToySettings:
             value = getattr(self, field.name)
             if field.name not in ("mean", "spread", "seed") and not value > 0:
                 raise ValueError(f"{field.name} must be positive, got {value}.")
+            if not abs(value) <= LARGEST:
+                raise ValueError(f"{field.name} must be finite, got {value}.")
+        check_arguments(1, self.seed)
+        check_memory(f"iterations={self.iterations}", 2 * 3 * 17 * self.iterations)  # in float64
+        check_memory(
+            f"num_samples={self.num_samples} in dim={self.dim}", 2 * self.num_samples * self.dim
+        )
         if self.num_basis > self.num_samples:
             raise ValueError(
                 f"num_basis ({self.num_basis}) must not exceed num_samples ({self.num_samples})."

@@ -16,9 +16,11 @@ from matplotlib.axes import Axes
 from scipy.optimize import linear_sum_assignment
 from scipy.spatial.distance import cdist
 
+from wng.envs.base import check_arguments
 from wng.estimator import WassersteinMetric, jacobian_reparam, kernel_basis
 from wng.experiments.output import BLUE, GREY, RED, figure, markdown_table, save, write_csv
 from wng.experiments.report import write_report
+from wng.memory import check_memory
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,6 +33,16 @@ class TransportSettings:
     """M, kernel basis functions."""
     seed: int = 0
     """Seed of the samples and of the basis."""
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.num_basis <= self.num_samples:
+            raise ValueError(
+                f"num_basis ({self.num_basis}) must be at least 1 and not exceed num_samples "
+                f"({self.num_samples})."
+            )
+        check_arguments(1, self.seed)
+        # The distance of each sample to each, in float64.
+        check_memory(f"num_samples={self.num_samples}", 2 * self.num_samples**2)
 
 
 class Example(NamedTuple):

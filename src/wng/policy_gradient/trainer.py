@@ -4,6 +4,7 @@ import dataclasses
 import time
 from collections import deque
 from functools import lru_cache
+from operator import mul
 from typing import Any
 
 import jax
@@ -12,11 +13,13 @@ import numpy as np
 
 from wng import envs
 from wng.behavior.embedding import Embedding, as_embedding, find_embedding
+from wng.memory import check_memory
 from wng.policy_gradient.config import Config
 from wng.policy_gradient.proximity import Batch, standardized
 from wng.policy_gradient.update import Learner, Rollout, TrainState
+from wng.runs.checkpoint import check_info
 from wng.runs.training import NonFiniteError
-from wng.runs.trees import restore_tree, save_tree
+from wng.runs.trees import check_kinds, restore_tree, save_tree
 
 RECENT = 100  # episodes in the running mean of the return
 FRUITLESS = 3  # iterations in a row without a policy step before training stops
@@ -41,6 +44,10 @@ class Trainer:
             find_embedding(config.embedding) if embedding is None else as_embedding(embedding)
         )
         spec = envs.check_env(env, config.backend)
+        widths = [spec.observation_size, *config.hidden, spec.action_size]
+        # Policy, value function, and the two moments of Adam, which the latter always has.
+        weights = 4 * sum(map(mul, widths, widths[1:-1]))
+        check_memory(f"networks with hidden={config.hidden}", weights)
         self.learner = shared_learner(
             # Where environments run is nothing to the learner; a list cannot be looked up.
             dataclasses.replace(config, backend="auto", hidden=tuple(config.hidden)),
@@ -77,6 +84,16 @@ class Trainer:
     def steps(self) -> int:
         """Environment steps so far."""
         return self.iteration * self.config.rollout
+
+    def check_memory(self) -> None:
+        """Raise if a rollout cannot fit: observations before and after each step."""
+        config = self.config
+        check_memory(
+            f"a rollout of {config.rollout}", 2 * config.rollout * self.spec.observation_size
+        )
+        if config.proximity == "wasserstein":
+            features = config.dual_features * config.dual_samples
+            check_memory(f"dual_features={config.dual_features} of dual_samples", features)
 
     def iterate(self) -> dict[str, float]:
         """One iteration: a rollout, an update. Returns its row of metrics."""
@@ -246,9 +263,13 @@ class Trainer:
             begin = prefix + "/"
             return {k.removeprefix(begin): x for k, x in arrays.items() if k.startswith(begin)}
 
+        check_info(info, iteration=int, episodes=int, fruitless=int)
+        others = part("env") | {"recent": arrays.get("recent")}
+        # Their kinds; how long they are differs.
+        check_kinds(others, self._boundary._asdict() | {"recent": np.zeros(0)})
         self.state = restore_tree(self.state, part("learner"))
-        self.iteration, self.episodes = int(info["iteration"]), int(info["episodes"])
-        self.fruitless = int(info["fruitless"])
+        self.iteration, self.episodes = info["iteration"], info["episodes"]
+        self.fruitless = info["fruitless"]
         self.recent = deque(arrays["recent"].tolist(), maxlen=RECENT)
         return self._restore_env(envs.EnvState(**part("env")))
 

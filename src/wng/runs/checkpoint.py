@@ -17,6 +17,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from wng.runs.files import read_bytes, temporary_name, write_atomic
+from wng.runs.trees import MISMATCH
 
 FORMAT = 1
 Arrays = dict[str, np.ndarray]
@@ -92,6 +93,16 @@ def saved(directory: str | Path) -> list[Path]:
     return sorted((p for p in paths if re.fullmatch(r"\d{12,}", p.stem)), key=_step, reverse=True)
 
 
+def check_info(info: dict[str, Any], **kinds: type) -> None:
+    """Raise if one of these is missing, or of another kind: a file may say anything."""
+    for name, kind in kinds.items():
+        value = info.get(name)
+        # Keys are folded with whole numbers of 32 bits; steps alone may be more.
+        most = 2**53 if name == "steps" else 2**32
+        if type(value) is not kind or (isinstance(value, int) and not 0 <= value < most):
+            raise ValueError(f"the checkpoint does not say a usable '{name}': {MISMATCH}.")
+
+
 class _Unusable(Exception):
     """Why bytes are no checkpoint: the rest of a sentence that begins with its name."""
 
@@ -128,7 +139,7 @@ def _decode(raw: bytes) -> tuple[Arrays, dict[str, Any]]:
         manifest = json.loads(json.loads(header)["__metadata__"]["wng"])
         if manifest["format"] != FORMAT:
             raise _Unusable(
-                f"has format {manifest['format']} and this version of wng reads format {FORMAT}: "
+                f"has format {manifest['format']!r} and this version of wng reads format {FORMAT}: "
                 "use the version that wrote it"
             )
         return load(raw), dict(manifest["info"])

@@ -90,9 +90,11 @@ class RunDirectory:
         if not (path / "config.json").exists():
             raise ValueError(_not_a_run(path))
         record = read_json(path / "config.json")
-        if record.get("format") != FORMAT or not isinstance(record.get("config"), dict):
+        kinds = {"env": str, "method": str, "seed": int, "config": dict}
+        usable = all(isinstance(record.get(name), kind) for name, kind in kinds.items())
+        if record.get("format") != FORMAT or not usable:
             raise ValueError(
-                f"{path} has format {record.get('format')} and this version of wng reads format "
+                f"{path} has format {record.get('format')!r} and this version of wng reads format "
                 f"{FORMAT}: use the version that wrote it."
             )
         return cls(path, record)

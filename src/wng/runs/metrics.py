@@ -153,6 +153,8 @@ def _parse(path: Path, until: float = math.inf) -> tuple[list[str], list[dict[st
     for number, line in enumerate(lines[1:], start=2):
         try:
             row = dict(zip(columns, map(float, line.decode().split(",")), strict=True))
+            if not all(0 <= row.get(name, 0) < 2**53 for name in ("iteration", "steps")):
+                raise ValueError
         except ValueError:
             raise ValueError(f"line {number} of {path} is damaged: {ADVICE}.") from None
         if row["iteration"] > until:

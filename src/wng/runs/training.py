@@ -35,6 +35,9 @@ class Trainer(Protocol):
     def steps(self) -> int:
         """Environment steps so far."""
 
+    def check_memory(self) -> None:
+        """Raise a ValueError if an iteration cannot fit into memory."""
+
     def iterate(self) -> Row:
         """One iteration; its metrics, among them 'iteration', 'steps' and 'return'."""
 
@@ -64,6 +67,10 @@ class Trainable(abc.ABC):
     def steps(self) -> int:
         """Environment steps so far."""
         return self._trainer.steps
+
+    def check_memory(self) -> None:
+        """Raise a ValueError if learning cannot fit into memory; `learn` asks first."""
+        self._trainer.check_memory()
 
     @property
     @abc.abstractmethod
@@ -95,6 +102,7 @@ class Trainable(abc.ABC):
         """
         if not (isinstance(steps, int | float) and math.isfinite(steps) and steps >= 0):
             raise ValueError(f"steps must be a number of environment steps, got {steps!r}.")
+        self.check_memory()
         total = self.steps + int(steps)
         name = f"{self.title} seed {self.seed}"
         with contextlib.ExitStack() as stack:
@@ -163,6 +171,7 @@ class Trainable(abc.ABC):
         if not newest:
             return []
         arrays, info, problems = checkpoint.read_latest(run.checkpoints)
+        checkpoint.check_info(info, seed=int)
         if info["seed"] != self.seed:
             raise ValueError(
                 f"{run.path} has seed {info['seed']} and this agent seed {self.seed}: give it the "

@@ -1,5 +1,6 @@
 """Any pytree as named arrays, and back."""
 
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 import jax
@@ -49,6 +50,16 @@ def restore_tree(like: T, arrays: dict[str, np.ndarray]) -> T:
             f"the checkpoint has an array '{min(unused)}' that has no place here: {MISMATCH}."
         )
     return jax.tree.unflatten(jax.tree.structure(like), leaves)
+
+
+def check_kinds(arrays: Mapping[str, Any], like: Mapping[str, np.ndarray]) -> None:
+    """Raise if `arrays` has other names, or one of another type or number of axes."""
+    for name in {**like, **arrays}:
+        found, expected = arrays.get(name), like.get(name)
+        if found is None or expected is None:
+            raise ValueError(f"array '{name}' is missing, or has no place here: {MISMATCH}.")
+        if found.dtype != expected.dtype or found.ndim != expected.ndim:
+            raise ValueError(f"array '{name}' in the checkpoint is of another kind: {MISMATCH}.")
 
 
 def _named_leaves(tree: Any) -> list[tuple[str, Any]]:

@@ -1,0 +1,175 @@
+"""Command lines of all kinds work, or end in one sentence and exit code 2.
+
+Everything is real but the work itself: learning, the episodes of evaluations and films, and the
+studies are replaced where they begin (`ends`).
+"""
+
+import dataclasses
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args, get_origin
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+from edges import LARGE, POINT, TEXTS, TINY_RUN, fuzz, process, run
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from wng import cli
+from wng.cli import diagnose as diagnosis
+from wng.cli import reproduce, seeds
+from wng.cli.train import Evolve, Train
+from wng.envs import video
+from wng.envs.episodes import episode_returns
+from wng.experiments.conditioning import Spectrum
+from wng.families import METHODS
+from wng.runs.training import Trainable
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, runs: Path) -> Iterator[Path]:
+    """Here: two runs, an agent's file, files of other kinds; and the work replaced."""
+    here = tmp_path_factory.mktemp("here")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(here)
+        shutil.copytree(runs / "runs", here / "runs")
+        (here / "text.txt").write_text("text")
+        (here / "agent.wng").write_bytes(
+            next(here.glob("runs/*/bgwnes/*/checkpoints/*")).read_bytes()
+        )
+        ends(patch)
+        yield here
+
+
+def ends(patch: pytest.MonkeyPatch) -> None:
+    """Replace the work: whatever is before and after it stays."""
+    spectrum = Spectrum("env", "PG", 0, 1, 1, 3, np.array([2.0, -1.0]), 0.5)
+    patch.setattr(Trainable, "learn", lambda self, *args, **more: self)
+    patch.setattr(seeds, "run_children", lambda children, stop, look: {c.name: 0 for c in children})
+    patch.setattr("wng.agents.episode_returns", a_few)
+    patch.setattr(video, "_play", lambda *args, play=video._play: play(*args[:-1], 2))
+    patch.setattr(diagnosis, "diagnose", lambda *args: spectrum)
+    for study in (reproduce.toys_study, reproduce.transport, reproduce.pg, reproduce):
+        for name in ("run_study", "reproduce", "run", "run_jobs"):
+            if hasattr(study, name):
+                patch.setattr(study, name, stopped)
+
+
+def a_few(env: str, make_act: Any, episodes: int, seed: int, limit: int) -> np.ndarray:
+    """Not as many episodes as one may ask for, and short."""
+    return episode_returns(env, make_act, min(episodes, 2), seed, min(limit or 5, 5))
+
+
+def stopped(*args: Any, **more: Any) -> None:
+    raise RuntimeError("the work would begin here")
+
+
+SEED0 = ["runs/wng-PointWall-v0/bgwnes/seed0", "runs/wng-PointWall-v0/pg/seed0"]
+FILES = ["runs", "agent.wng", "text.txt", "nowhere", "text.txt/below", "new/a.png", "a.gif", "."]
+PATHS = st.one_of(st.sampled_from(SEED0), st.sampled_from(SEED0 + FILES), TEXTS)
+IDS = [POINT, "CartPole-v1", "Hopper-v9", "wng:PointWall-v0", "os:path", "wng/Quadruped"]
+WHOLE = st.sampled_from(["0", "1", "2", "3", "8", "16", "-1", "1.5", *map(str, LARGE)])
+REAL = st.sampled_from(["0", "1", "0.5", "-1", "1e3", "1e9", "1e39", "1e400", "nan", "inf"])
+WORDS = ["tuned", "paper", "smoke", "wasserstein", "none", "adam", "0-1", "0-99999999999", "3,1"]
+SOMETHING = st.one_of(
+    st.sampled_from(IDS), st.sampled_from([*METHODS, *WORDS]), PATHS, WHOLE, REAL, TEXTS
+)
+
+
+def flags_of(cls: Any) -> dict[str, Any]:
+    """The flags of a command and what they take."""
+    found: dict[str, Any] = {}
+    for field in dataclasses.fields(cls):
+        if dataclasses.is_dataclass(field.type):
+            found |= flags_of(field.type)
+        elif get_origin(field.type) is not Annotated:  # a word without a flag
+            found[f"--{field.name.replace('_', '-')}"] = field.type
+    return found
+
+
+def fitting(kind: Any) -> st.SearchStrategy[list[str]]:
+    """What a flag takes, as words: mostly of the right kind, not always of the right value."""
+    one = {int: WHOLE, float: REAL, Path: PATHS, Path | None: PATHS}.get(kind, SOMETHING)
+    if get_origin(kind) is Literal:
+        one = st.sampled_from(get_args(kind))
+    if get_origin(kind) is tuple:
+        return st.lists(WHOLE if int in get_args(kind) else SOMETHING, max_size=2)
+    return st.just([]) if kind is bool else one.map(lambda word: [word])
+
+
+@st.composite
+def good_lines(draw: st.DrawFn) -> list[str]:
+    """Real flags, each with a value of its kind."""
+    name = draw(st.sampled_from([*cli.COMMANDS, "train", "train", "train", "eval", "video"]))
+    words, cls = name.split(), cli.command_class(name)
+    if name == "train":
+        method = draw(st.sampled_from(list(TINY_RUN)))
+        words, cls = [*TINY_RUN[method], "--steps", "1e9"], Train if method == "pg" else Evolve
+        where = [["--out", "new"], ["--seeds", "0,1"], ["--resume", "--steps", "32"]]
+        words += draw(st.sampled_from(where))
+    elif name in ("eval", "video", "plot", "map", "diagnose"):
+        words.append(draw(PATHS))
+    flags = flags_of(cls)
+    for flag in draw(st.lists(st.sampled_from(sorted(flags)), max_size=3, unique=True)):
+        words += [flag, *draw(fitting(flags[flag]))]
+    return words
+
+
+@st.composite
+def bad_lines(draw: st.DrawFn) -> list[str]:
+    """A command, then flags that are nearly right, words and values of any kind."""
+    name = draw(st.sampled_from(list(cli.COMMANDS)))
+    words = name.split() + draw(st.lists(SOMETHING, max_size=2))
+    for flag in draw(
+        st.lists(st.sampled_from(sorted(flags_of(cli.command_class(name))) or ["--x"]))
+    ):
+        more = [
+            flag[:-1],
+            f"{flag}x",
+            flag.upper(),
+            flag.replace("-", "_"),
+            flag[1:],
+            f"{flag}=",
+            "-h",
+        ]
+        word = draw(st.sampled_from([flag, flag, flag, flag, f"--no-{flag[2:]}", *more]))
+        value = draw(st.lists(SOMETHING, max_size=2))
+        joined = draw(st.booleans()) and value
+        words += [f"{word}={value[0]}", *value[1:]] if joined else [word, *value]
+    return words
+
+
+@fuzz(90)
+@given(good_lines())
+def test_good_lines(folder: Path, words: list[str]) -> None:
+    run(*words)
+    plt.close("all")
+    for made in (folder / "new").glob("*/*"):
+        shutil.rmtree(made, ignore_errors=True)
+
+
+@fuzz(200)
+@given(bad_lines())
+def test_bad_lines(folder: Path, words: list[str]) -> None:
+    run(*words)
+    plt.close("all")
+
+
+@fuzz(100)
+@given(st.lists(st.one_of(TEXTS, st.sampled_from([*cli.COMMANDS, "reproduce"])), max_size=4))
+@example([])
+@example(["reproduce"])
+@example(["reproduce", "--help"])
+def test_words(folder: Path, words: list[str]) -> None:
+    run(*words)
+
+
+@pytest.mark.parametrize("end", ["--seed 4294967296"])
+def test_whole_processes_that_end_in_a_sentence(tmp_path: Path, end: str) -> None:
+    result = process(tmp_path, *TINY_RUN["bgwnes"], *end.split())
+    assert result.returncode == 2
+    assert result.stderr.startswith("wng: ")
+    assert len(result.stderr.splitlines()) == 1
+    assert not (tmp_path / "runs").exists()
