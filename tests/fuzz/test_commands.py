@@ -25,6 +25,7 @@ from wng.envs import video
 from wng.envs.episodes import episode_returns
 from wng.experiments.conditioning import Spectrum
 from wng.families import METHODS
+from wng.runs import executors
 from wng.runs.training import Trainable
 
 
@@ -47,7 +48,10 @@ def ends(patch: pytest.MonkeyPatch) -> None:
     """Replace the work: whatever is before and after it stays."""
     spectrum = Spectrum("env", "PG", 0, 1, 1, 3, np.array([2.0, -1.0]), 0.5)
     patch.setattr(Trainable, "learn", lambda self, *args, **more: self)
-    patch.setattr(seeds, "run_children", lambda children, stop, look: {c.name: 0 for c in children})
+    patch.setattr(
+        seeds, "run_children", lambda children, *args, **more: {c.name: 0 for c in children}
+    )
+    patch.setattr(executors.RayExecutor, "__init__", stopped)
     patch.setattr("wng.agents.episode_returns", a_few)
     patch.setattr(video, "_play", lambda *args, play=video._play: play(*args[:-1], 2))
     patch.setattr(diagnosis, "diagnose", lambda *args: spectrum)

@@ -14,7 +14,7 @@ import gymnasium
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from wng import envs
 from wng.behavior.embedding import Embedding, Trajectory
@@ -113,9 +113,13 @@ class Rows(NamedTuple):
         """Their numbers."""
         return range(self.first, self.first + self.number)
 
+    def array(self) -> Int[Array, " n"]:
+        """Their numbers, to be made where they are needed: there may be many."""
+        return self.first + jnp.arange(self.number)
+
 
 def _keys(key: PRNGKeyArray, rows: Rows) -> PRNGKeyArray:
-    return jax.vmap(lambda n: jax.random.fold_in(key, n))(jnp.array(rows.members))
+    return jax.vmap(lambda n: jax.random.fold_in(key, n))(rows.array())
 
 
 def _action_noise(policy: Policy, scale: float, horizon: int, key: PRNGKeyArray) -> Array:
@@ -185,7 +189,7 @@ def _compiled(
 
     @jax.jit
     def run(members: Any, key: PRNGKeyArray) -> tuple:
-        noisy = (jnp.array(rows.members) != rows.center).astype(float)
+        noisy = (rows.array() != rows.center).astype(float)
         rollout = jax.vmap(episode)(members, _keys(key, rows), noisy)
         found = summarize(embedding, policy.discrete, policy.action_size, rollout)
         return *found, rollout.observations[-1]
@@ -233,7 +237,8 @@ class SteppedEvaluator:
         number = self._rows.number
         layers = self._layers(members)
         noise = np.array(self._noise(jax.random.fold_in(self._key, generation), self._rows))
-        noise[np.array(self._rows.members) == self._rows.center] = 0
+        if self._rows.center in self._rows.members:
+            noise[self._rows.center - self._rows.first] = 0
         noise = np.ascontiguousarray(noise.swapaxes(0, 1))
         observations = self._stepper.reset(generation)
         shape = (self._horizon, number)

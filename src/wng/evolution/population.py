@@ -94,7 +94,7 @@ class Block:
 
 @lru_cache(maxsize=8)
 def _compiled(config: EvolutionConfig, policy: Policy, rows: Rows) -> Callable[..., Any]:
-    strategy, numbers = shared_strategy(config, policy), jnp.array(rows.members)
+    strategy = shared_strategy(config, policy)
 
     @jax.jit
     def make(center: Array, key: PRNGKeyArray, generation: Array) -> Any:
@@ -107,7 +107,7 @@ def _compiled(config: EvolutionConfig, policy: Policy, rows: Rows) -> Callable[.
                 strategy.params(state),
             )
 
-        return jax.vmap(member)(numbers)
+        return jax.vmap(member)(rows.array())
 
     return make
 
