@@ -23,6 +23,14 @@ main()
 """
 
 
+def running(pid: int) -> bool:
+    """Whether a process is there, and is more than an entry in a table."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
 def rows(folder: Path) -> int:
     path = folder / "metrics.csv"
     return max(0, path.read_bytes().count(b"\n") - 1) if path.exists() else 0

@@ -11,6 +11,7 @@ from pathlib import Path
 import gymnasium
 import numpy as np
 import pytest
+from killing import running
 
 from wng.envs import EnvState, check_env, make
 from wng.envs import make as _make
@@ -230,16 +231,9 @@ def test_interrupt_and_exit_leave_nothing_behind(ending):
     _, errors = script.communicate(timeout=20)
     assert errors == ""
     deadline = time.monotonic() + 10
-    while any(_running(pid) for pid in pids):
+    while any(running(pid) for pid in pids):
         assert time.monotonic() < deadline, "a worker outlives its parent"
         time.sleep(0.05)
-
-
-def _running(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 def test_auto_takes_workers_where_they_pay(monkeypatch):

@@ -50,7 +50,7 @@ def test_open_says_where_the_runs_are(tmp_path) -> None:
     with pytest.raises(ValueError, match=r"is a file, not the folder of a run\."):
         RunDirectory.open(tmp_path / "Hopper-v5" / "wnpg" / "seed0" / "config.json")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(ValueError, match=r"empty is not a run\.$"):
+    with pytest.raises(ValueError, match=r"is not a run: there is no .*empty/config\.json\.$"):
         RunDirectory.open(tmp_path / "empty")
     with pytest.raises(ValueError, match=r"^/nowhere/at/all does not exist\.$"):
         RunDirectory.open("/nowhere/at/all")

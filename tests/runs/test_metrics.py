@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from tensorboardX.proto.event_pb2 import Event
 
+from wng.runs import checkpoint
 from wng.runs.metrics import MetricsWriter, read_metrics
 
 
@@ -39,8 +40,9 @@ def test_rows_come_back_exactly(tmp_path) -> None:
     np.testing.assert_array_equal(columns["return"], [*values[:5], math.nan, math.nan, math.nan])
     np.testing.assert_array_equal(columns["steps"], 2048.0 * np.arange(8))
     lines = (tmp_path / "metrics.csv").read_text().splitlines()
-    assert lines[:2] == ["iteration,steps,return", "0,0,0.1"]
-    assert lines[-1] == "7,14336,nan"
+    assert lines[0] == "iteration,steps,return,crc32"
+    assert lines[1].startswith("0,0,0.1,#")
+    assert lines[-1].startswith("7,14336,nan,#")
 
 
 def test_arrays_missing_and_unknown_columns(tmp_path) -> None:
@@ -51,7 +53,8 @@ def test_arrays_missing_and_unknown_columns(tmp_path) -> None:
             metrics.write({"iteration": 3, "c": 1})
         with pytest.raises(ValueError, match="needs a number 'iteration'"):
             metrics.write({"a": 1})
-    assert (tmp_path / "metrics.csv").read_text() == "iteration,a,b\n1,0.5,0.25\n2,1,nan\n"
+    lines = (tmp_path / "metrics.csv").read_text().splitlines()
+    assert [line.rpartition(",")[0] for line in lines] == ["iteration,a,b", "1,0.5,0.25", "2,1,nan"]
     with MetricsWriter(tmp_path) as metrics, pytest.raises(ValueError, match="cannot name a col"):
         metrics.write({"iteration": 1, "return, mean": 1})
 
@@ -85,6 +88,42 @@ def test_resume_of_a_file_torn_in_its_header_or_gone(tmp_path) -> None:
         with MetricsWriter(tmp_path, resume_at=5) as metrics:
             metrics.write(row(6))
         assert read_metrics(path)["iteration"].tolist() == [6]
+
+
+def test_any_flipped_bit_is_noticed(tmp_path) -> None:
+    with MetricsWriter(tmp_path) as metrics:
+        metrics.write(row(1))
+        metrics.write(row(2, 1e-300))
+    path = tmp_path / "metrics.csv"
+    raw, whole = path.read_bytes(), read_metrics(path)
+    for place in range(len(raw) - 1):  # without the last newline the last row is being written
+        path.write_bytes(raw[:place] + bytes([raw[place] ^ (1 << place % 8)]) + raw[place + 1 :])
+        with pytest.raises(ValueError, match=r"is damaged|is not a table"):
+            read_metrics(path)
+    path.write_bytes(b"\n".join(line.rpartition(b",")[0] for line in raw.split(b"\n")))
+    earlier = read_metrics(path)  # a file of before there were checksums
+    assert earlier.keys() == whole.keys()
+
+
+def test_rows_that_a_checkpoint_had_and_that_are_gone(tmp_path) -> None:
+    checkpoint.write(tmp_path / "checkpoints", 0, {}, {})  # it failed in its first iteration
+    with MetricsWriter(tmp_path) as metrics:
+        assert read_metrics(tmp_path) == {}
+        for i in (1, 2, 3):
+            metrics.write(row(i))
+    checkpoint.write(tmp_path / "checkpoints", 3 * 2048, {}, {}, keep=1)
+    assert len(read_metrics(tmp_path)["steps"]) == 3
+    path = tmp_path / "metrics.csv"
+    cut = b"".join(path.read_bytes().splitlines(keepends=True)[:3])
+    for content in (b"", b"iteration,st", cut):
+        path.write_bytes(content)
+        for load in (lambda: read_metrics(tmp_path), lambda: MetricsWriter(tmp_path, resume_at=3)):
+            with pytest.raises(ValueError, match=r"metrics.csv ends before the checkpoint 0000"):
+                load()
+        assert path.read_bytes() == content
+    (newest,) = checkpoint.saved(tmp_path / "checkpoints")
+    newest.write_bytes(b"damaged")  # resume has passed it over, and dropped its row
+    assert len(read_metrics(tmp_path)["steps"]) == 2
 
 
 def test_non_finite_numbers_do_not_reach_tensorboard(tmp_path) -> None:

@@ -177,7 +177,9 @@ def draw_curves(folders: list[Path], to: Path) -> Path:
         run = RunDirectory.open(folder)
         rows = read_metrics(folder) if (folder / "metrics.csv").exists() else {}
         if len(rows.get("steps", [])) == 0 or "return" not in rows:
-            raise ValueError(f"{folder} has no metrics yet: train it for an iteration first.")
+            raise ValueError(
+                f"{folder} has no metrics yet: {folder / 'metrics.csv'} is empty or missing."
+            )
         title = title_of(run.record["method"])
         panel = groups.setdefault(run.record["env"], {})
         panel.setdefault(title, []).append((rows["steps"], rows["return"]))

@@ -15,6 +15,7 @@ from wng.experiments.output import figure, save
 from wng.experiments.walls import draw_walls
 from wng.families import title_of
 from wng.runs.directory import RunDirectory
+from wng.runs.files import one_sentence
 from wng.runs.metrics import read_metrics
 
 FRAMES = 60  # of the animation
@@ -95,10 +96,11 @@ def animate_map(folder: Path, to: Path) -> Path:
         fig.canvas.draw()
         frames.append(np.asarray(fig.canvas.buffer_rgba())[..., :3].copy())  # type: ignore[attr-defined]
     plt.close(fig)
-    to.parent.mkdir(parents=True, exist_ok=True)
     # The last frame is held for two seconds.
     frames += [frames[-1]] * 20
-    imageio.imwrite(to, np.stack(frames), plugin="pillow", duration=100, loop=0)
+    with one_sentence(to):
+        to.parent.mkdir(parents=True, exist_ok=True)
+        imageio.imwrite(to, np.stack(frames), plugin="pillow", duration=100, loop=0)
     return to
 
 

@@ -76,6 +76,15 @@ def workers_are_faster(env: gymnasium.Env, num_envs: int) -> bool:
     workers = min(available_cores(), num_envs)
     if workers < 2:
         return False
+    try:
+        seconds = _step_seconds(env)
+    except (Exception, SystemExit):  # which training will meet again, and report
+        return False
+    typical = sorted(seconds)[len(seconds) // 2]
+    return num_envs * typical * (1 - 1 / workers) > 2 * SIGNALLING
+
+
+def _step_seconds(env: gymnasium.Env) -> list[float]:
     env.action_space.seed(0)
     env.reset(seed=0)
     seconds = []
@@ -86,8 +95,7 @@ def workers_are_faster(env: gymnasium.Env, num_envs: int) -> bool:
         if terminated or truncated:
             env.reset()
         seconds.append(time.perf_counter() - start)
-    typical = sorted(seconds)[len(seconds) // 2]
-    return num_envs * typical * (1 - 1 / workers) > 2 * SIGNALLING
+    return seconds
 
 
 def _check(env_id: Any, backend: str) -> tuple[EnvSpec, gymnasium.Env | None]:

@@ -11,6 +11,7 @@ import numpy as np
 
 from wng.envs.base import check_arguments
 from wng.envs.resolve import find
+from wng.runs.files import one_sentence
 
 FORMATS = (".mp4", ".gif")
 
@@ -56,7 +57,9 @@ def film(
         fps = int(env.metadata.get("render_fps") or 30)
     finally:
         env.close()
-    path.parent.mkdir(parents=True, exist_ok=True)
+    with one_sentence(path):  # FFmpeg has other words for it, and many
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.open("ab").close()
     if path.suffix.lower() == ".mp4":
         even = [f[: f.shape[0] // 2 * 2, : f.shape[1] // 2 * 2] for f in frames]
         with warnings.catch_warnings():

@@ -10,6 +10,8 @@ import mmap
 import os
 import signal
 import sys
+import threading
+import time
 import traceback
 import warnings
 from collections.abc import Iterator
@@ -106,7 +108,8 @@ class EnvSlice:
         self._number = offset + first
         self._envs = [make_env(spec) for _ in buffers.rewards]
         self._fresh = [True] * len(self._envs)  # has had no episode yet
-        shape = (len(self._envs), *(self._envs[0].observation_space.shape or ()))
+        self._shape = self._envs[0].observation_space.shape or ()
+        shape = (len(self._envs), *self._shape)
         # The environment's own shape: each row is then written without flattening it first.
         self._observations = buffers.observations.reshape(shape)
         self._final_observations = buffers.final_observations.reshape(shape)
@@ -118,7 +121,17 @@ class EnvSlice:
             self._envs[k].reset(seed=episode_seed(self._seed, self._number + k, 0))
         self._fresh[k] = False
         seed = episode_seed(self._seed, self._number + k, episode)
-        self._observations[k] = self._envs[k].reset(seed=seed)[0]
+        observation, _ = self._envs[k].reset(seed=seed)
+        self._observations[k] = self._checked(observation)
+
+    def _checked(self, observation: Any) -> Any:
+        """NumPy would spread one number, or a shorter row, over the whole row."""
+        if np.shape(observation) != self._shape:
+            raise ValueError(
+                f"an observation has shape {list(np.shape(observation))} instead of "
+                f"{list(self._shape)}"
+            )
+        return observation
 
     def reset(self) -> None:
         """Begin the episodes whose numbers stand in the buffers."""
@@ -135,13 +148,14 @@ class EnvSlice:
             with np.errstate(over="ignore", invalid="ignore"):
                 for k, env in enumerate(self._envs):
                     # A copy: an environment may keep its action, and the buffer is reused.
-                    final[k], b.rewards[k], b.terminated[k], b.truncated[k], _ = env.step(
+                    observation, b.rewards[k], b.terminated[k], b.truncated[k], _ = env.step(
                         b.actions[k].copy()
                     )
+                    final[k] = self._checked(observation)
                 b.observations[:] = b.final_observations
                 for k in np.flatnonzero(b.terminated | b.truncated).tolist():
                     self._begin(k, int(b.episodes[k]) + 1)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise EnvFailedError(self._first + k, _describe(error)) from error
 
     def restore(self, steps: np.ndarray, actions: np.ndarray) -> None:
@@ -155,9 +169,10 @@ class EnvSlice:
                 total, ended = 0.0, False
                 for action in actions[k, : steps[k]]:
                     total = np.nan if ended else total  # an end that the saved episode had not
-                    self._observations[k], reward, terminated, truncated, _ = self._envs[k].step(
+                    observation, reward, terminated, truncated, _ = self._envs[k].step(
                         action.copy()
                     )
+                    self._observations[k] = self._checked(observation)
                     total, ended = total + float(reward), terminated or truncated
                 b.rewards[k] = np.nan if ended else total
 
@@ -173,7 +188,7 @@ class EnvSlice:
         try:
             with quiet_bullet(self._spec.id), np.errstate(over="ignore", invalid="ignore"):
                 yield
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise EnvFailedError(self._first + k, _describe(error)) from error
 
 
@@ -209,8 +224,8 @@ def quiet_bullet(env_id: str) -> contextlib.AbstractContextManager[None]:
     return quiet() if "Bullet" in env_id else contextlib.nullcontext()
 
 
-def _describe(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"
+def _describe(error: BaseException) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
 def read_byte(connection: Connection) -> bytes:
@@ -229,6 +244,7 @@ def write_byte(connection: Connection, byte: bytes) -> None:
 def main() -> None:
     """Serve one slice until the parent closes the connection, or dies."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent deals with Ctrl-C
+    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     parent, memory = Connection(int(sys.argv[1])), int(sys.argv[2])
     environments = None
     with contextlib.suppress(EOFError, ConnectionError):
@@ -258,6 +274,14 @@ def main() -> None:
                 write_byte(parent, OK)
     if environments is not None:
         environments.close()
+
+
+def _end_with(parent: int) -> None:
+    """An environment that hangs does not notice that the parent has been killed: end it."""
+    while os.getppid() == parent:
+        time.sleep(1)
+    time.sleep(3)  # for others to close their environments
+    os._exit(1)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import pickle
 import subprocess
 import sys
 import tempfile
+import time
 import weakref
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection, Pipe
@@ -180,9 +181,10 @@ def _nameless_file(size: int) -> IO[bytes]:
 def _stop(processes: list[subprocess.Popen[bytes]], connections: list[Connection]) -> None:
     for connection in connections:
         connection.close()  # a worker takes this as its end
+    end = time.monotonic() + 2  # of all of them
     for process in processes:
         try:
-            process.wait(timeout=2)
+            process.wait(timeout=max(0.0, end - time.monotonic()))
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()

@@ -4,11 +4,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from safetensors import SafetensorError
-from safetensors.numpy import load, save
 
 from wng.evolution.evaluators import Episodes
-from wng.runs.files import read_bytes, write_atomic
+from wng.runs import checkpoint
 from wng.runs.trees import check_kinds
 
 POINTS = np.zeros((0, 2), np.float32)  # what both arrays are like
@@ -24,12 +22,11 @@ class Generation(NamedTuple):
 
 def keep_map(run: Path, generation: int, episodes: Episodes) -> None:
     """Write maps/<generation>.safetensors."""
-    (run / "maps").mkdir(exist_ok=True)
     arrays = {
         "finals": np.ascontiguousarray(episodes.final_observations[:-1, :2], np.float32),
         "path": np.ascontiguousarray(episodes.path[:, :2], np.float32),
     }
-    write_atomic(run / "maps" / f"{generation:06d}.safetensors", save(arrays))
+    checkpoint.write_file(run / "maps" / f"{generation:06d}.safetensors", arrays, {})
 
 
 def read_maps(run: Path, until: int) -> list[Generation]:
@@ -39,11 +36,11 @@ def read_maps(run: Path, until: int) -> list[Generation]:
         number = int(path.stem) if path.stem.isdecimal() else 0
         if 1 <= number <= until:
             try:
-                arrays = load(read_bytes(path))
+                arrays, _ = checkpoint.read(path)
                 check_kinds(arrays, {"finals": POINTS, "path": POINTS})
                 finals, centre = (arrays[name].reshape(-1, 2) for name in ("finals", "path"))
                 found.append(Generation(number, finals, centre))
-            except (SafetensorError, KeyError, ValueError):
+            except (KeyError, ValueError):
                 raise ValueError(f"{path} is damaged: delete it to draw the others.") from None
     if not found:
         raise ValueError(f"{run} has no maps: only wall tasks trained by evolution have.")

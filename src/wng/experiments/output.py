@@ -1,6 +1,7 @@
 """What all studies write: CSV data, Markdown tables, figures in one style."""
 
 import csv
+import io
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -11,17 +12,19 @@ import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from wng.runs.files import one_sentence, write_atomic
+
 RED, BLUE, GREY, GREEN, ORANGE = "#d1495b", "#2e6f9e", "#8a8f98", "#3a9d6e", "#e09f3e"
 
 
 def write_csv(path: Path, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Rows as CSV; floats with seven digits, so that equal runs give equal bytes."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(header)
-        for row in rows:
-            writer.writerow([f"{x:.6e}" if isinstance(x, float) else x for x in row])
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(header)
+    for row in rows:
+        writer.writerow([f"{x:.6e}" if isinstance(x, float) else x for x in row])
+    write_atomic(path, file.getvalue().encode())
 
 
 def markdown_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
@@ -45,6 +48,9 @@ def figure(rows: int, columns: int, size: tuple[float, float]) -> tuple[Figure, 
 
 def save(fig: Figure, path: Path) -> None:
     """Write the figure as PNG and close it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    fig.savefig(path, dpi=130)
-    plt.close(fig)
+    try:
+        with one_sentence(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            fig.savefig(path, dpi=130)
+    finally:
+        plt.close(fig)

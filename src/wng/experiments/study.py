@@ -121,7 +121,7 @@ class Job:
     def failure(self, root: Path) -> str | None:
         """Why the run failed, if it did."""
         note = self.folder(root) / "failure.txt"
-        return note.read_text().strip() if note.exists() else None
+        return note.read_text(errors="replace").strip() if note.exists() else None
 
     def read(self, root: Path) -> "Run | None":
         """The run up to the steps asked for, if it has got there."""

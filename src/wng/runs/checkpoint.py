@@ -63,14 +63,26 @@ def read(path: str | Path) -> tuple[Arrays, dict[str, Any]]:
     """The arrays and the info of one checkpoint; ValueError if it is not exactly as written."""
     try:
         return _decode(read_bytes(Path(path)))
+    except _OtherFormat as why:
+        raise OtherFormatError(f"checkpoint {path} {why}.") from None
     except _Unusable as why:
         raise ValueError(f"checkpoint {path} {why}.") from None
+
+
+def is_good(path: str | Path) -> bool:
+    """Whether `read` would succeed."""
+    try:
+        read(path)
+    except ValueError:
+        return False
+    return True
 
 
 def read_latest(directory: str | Path) -> tuple[Arrays, dict[str, Any], list[str]]:
     """The newest good checkpoint, and one sentence for each newer one that had to be passed over.
 
-    Raises a ValueError if there is no checkpoint, or no good one.
+    Raises a ValueError if there is no checkpoint, or no good one, or if the newest is of another
+    format: whoever goes on from an older one deletes it, and it is not damaged.
     """
     problems: list[str] = []
     for path in saved(directory):
@@ -78,6 +90,8 @@ def read_latest(directory: str | Path) -> tuple[Arrays, dict[str, Any], list[str
             arrays, info = read(path)
             if info.get("step") != _step(path):
                 raise ValueError(f"checkpoint {path} has been renamed: it is of another step.")
+        except OtherFormatError:
+            raise
         except ValueError as error:
             problems.append(str(error).rstrip("."))
             continue
@@ -103,8 +117,16 @@ def check_info(info: dict[str, Any], **kinds: type) -> None:
             raise ValueError(f"the checkpoint does not say a usable '{name}': {MISMATCH}.")
 
 
+class OtherFormatError(ValueError):
+    """A checkpoint that another version of wng can read."""
+
+
 class _Unusable(Exception):
     """Why bytes are no checkpoint: the rest of a sentence that begins with its name."""
+
+
+class _OtherFormat(_Unusable):
+    """They are one, of another format."""
 
 
 def _encode(arrays: Arrays, info: dict[str, Any]) -> bytes:
@@ -138,7 +160,7 @@ def _decode(raw: bytes) -> tuple[Arrays, dict[str, Any]]:
     try:
         manifest = json.loads(json.loads(header)["__metadata__"]["wng"])
         if manifest["format"] != FORMAT:
-            raise _Unusable(
+            raise _OtherFormat(
                 f"has format {manifest['format']!r} and this version of wng reads format {FORMAT}: "
                 "use the version that wrote it"
             )

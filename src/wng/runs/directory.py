@@ -9,16 +9,21 @@ import platform
 import re
 import shlex
 import sys
+import time
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from wng.runs import checkpoint
 from wng.runs.files import one_sentence, read_json, write_json
 
 FORMAT = 1
 # What the numbers of a run depend on.
 PACKAGES = ["wng", "jax", "jaxlib", "numpy", "optax", "equinox", "gymnasium", "mujoco", "envpool"]
+
+# Seconds. Who finds that a run is another's has held it for a moment: that one must not give up.
+PATIENCE = 0.25
 
 _locks: set[int] = set()  # descriptors that hold a lock
 
@@ -79,6 +84,11 @@ class RunDirectory:
                 raise ValueError(
                     f"{path} already holds a run: add --resume to continue it, choose another "
                     "folder with --out, or delete it."
+                )
+            if checkpoint.saved(path / "checkpoints"):
+                raise ValueError(
+                    f"{path / 'config.json'} is missing and the run's checkpoints are there: put "
+                    "it back, choose another folder with --out, or delete them."
                 )
             write_json(path / "config.json", record)
         return cls.open(path)
@@ -154,13 +164,14 @@ def lock(directory: Path) -> Iterator[None]:
     _locks.add(descriptor)
     try:
         with one_sentence(path):
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                owner = os.read(descriptor, 20).decode(errors="replace").strip()
-                raise ValueError(
-                    f"{directory} is in use by process {owner}: wait for it to end, or stop it."
-                ) from None
+            end = time.monotonic() + PATIENCE
+            while not _taken(descriptor):
+                if time.monotonic() > end:
+                    owner = os.pread(descriptor, 20, 0).decode(errors="replace").strip()
+                    raise ValueError(
+                        f"{directory} is in use by process {owner}: wait for it to end, or stop it."
+                    )
+                time.sleep(0.02)
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
         yield
@@ -182,6 +193,14 @@ def in_use(directory: Path) -> bool:
     return False
 
 
+def _taken(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
 def _not_a_run(path: Path) -> str:
     """The sentence that helps to find the right path: the runs below, or near."""
     folder = next((p for p in [path, *path.parents[:-1]] if p.is_dir()), path)
@@ -192,7 +211,8 @@ def _not_a_run(path: Path) -> str:
     )
     runs = ", ".join(found[:8]) + (f" and {len(found) - 8} more" if len(found) > 8 else "")
     if path.is_dir():
-        return f"{path} is not a run; it holds: {runs}." if runs else f"{path} is not a run."
+        what = f"; it holds: {runs}" if runs else f": there is no {path / 'config.json'}"
+        return f"{path} is not a run{what}."
     problem = "is a file, not the folder of a run" if path.exists() else "does not exist"
     return f"{path} {problem}" + (f"; {folder} holds: {runs}." if runs else ".")
 

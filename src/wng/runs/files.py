@@ -15,9 +15,9 @@ from typing import Any
 ADVICE = {
     errno.ENOSPC: "free some space there; what was saved before is intact",
     errno.EDQUOT: "free some space there; what was saved before is intact",
-    errno.EACCES: "choose a folder that you may write to, with --out",
-    errno.EPERM: "choose a folder that you may write to, with --out",
-    errno.EROFS: "choose a folder that you may write to, with --out",
+    errno.EACCES: "choose a folder that you may write to, with --out or --to",
+    errno.EPERM: "choose a folder that you may write to, with --out or --to",
+    errno.EROFS: "choose a folder that you may write to, with --out or --to",
 }
 
 
@@ -27,7 +27,7 @@ def one_sentence(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        reason = error.strerror or str(error)
+        reason = error.strerror or " ".join(str(error).split())
         advice = ADVICE.get(error.errno or 0, "what was saved before is intact")
         raise OSError(f"cannot write {path} ({reason}): {advice}.") from error
 

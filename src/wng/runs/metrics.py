@@ -1,8 +1,12 @@
-"""One row of numbers for each iteration: metrics.csv for us, TensorBoard for the eye."""
+"""One row of numbers for each iteration: metrics.csv for us, TensorBoard for the eye.
+
+The last column of metrics.csv, crc32, is a checksum of the header and the row before it.
+"""
 
 import math
 import os
 import time
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -12,8 +16,10 @@ from tensorboardX.event_file_writer import EventsWriter
 from tensorboardX.proto.event_pb2 import Event, SessionLog
 from tensorboardX.proto.summary_pb2 import Summary
 
+from wng.runs import checkpoint
 from wng.runs.files import one_sentence, read_bytes, write_atomic
 
+CHECKSUM = "crc32"
 FLUSH_SECONDS = 10.0
 ADVICE = "move it away to go on without the rows before"
 
@@ -39,6 +45,7 @@ class MetricsWriter:
         kept: list[dict[str, float]] = []
         if resume_at is not None and self.path.exists():
             self._columns, kept = _parse(self.path, until=resume_at)
+            _check_complete(self.path, kept, checkpoint.saved(Path(directory) / "checkpoints"))
         write_atomic(self.path, _format(self._columns, kept))
         events = Path(directory) / "tensorboard"
         with one_sentence(self.path):
@@ -116,22 +123,44 @@ class MetricsWriter:
 def read_metrics(path: str | Path) -> dict[str, np.ndarray]:
     """The columns of a metrics.csv, or of the one in the run folder `path`, as float64 arrays."""
     path = Path(path)
-    columns, rows = _parse(path / "metrics.csv" if path.is_dir() else path)
+    file = path / "metrics.csv" if path.is_dir() else path
+    saved = checkpoint.saved(path / "checkpoints")  # before the rows: a run may be under way
+    columns, rows = _parse(file)
+    _check_complete(file, rows, saved)
     return {name: np.array([row[name] for row in rows], float) for name in columns}
+
+
+def _check_complete(path: Path, rows: list[dict[str, float]], saved: list[Path]) -> None:
+    """Rows are on the disk before the checkpoint that they lead to: raise if they are no more."""
+    reached = rows[-1].get("steps", math.inf) if rows else 0
+    for newest in saved:
+        if reached >= int(newest.stem):
+            return
+        if checkpoint.is_good(newest):  # not one that resume has passed over
+            raise ValueError(f"{path} ends before the checkpoint {newest.name}: {ADVICE}.")
 
 
 def _format(columns: list[str], rows: list[dict[str, float]]) -> bytes:
     for name in columns:
         if not name or set(name) & set(",\r\n"):
             raise ValueError(f"'{name}' cannot name a column of a CSV file: rename the metric.")
-    header = (",".join(columns) + "\n").encode() if columns else b""
+    header = _header(columns) + b"\n" if columns else b""
     return header + b"".join(_format_row(columns, row) for row in rows)
+
+
+def _header(columns: list[str]) -> bytes:
+    return ",".join([*columns, CHECKSUM]).encode()
 
 
 def _format_row(columns: list[str], row: Mapping[str, float]) -> bytes:
     """Numbers with all their digits, so that equal runs give equal bytes."""
-    values = [row.get(name, math.nan) for name in columns]
-    return (",".join(_text(v) for v in values) + "\n").encode()
+    values = ",".join(_text(row.get(name, math.nan)) for name in columns).encode()
+    return values + b"," + _checksum(_header(columns), values) + b"\n"
+
+
+def _checksum(header: bytes, values: bytes) -> bytes:
+    """Not a number: under a name that is damaged it cannot pass for a metric."""
+    return b"#%08x" % zlib.crc32(header + b"\n" + values)
 
 
 def _text(value: float) -> str:
@@ -144,15 +173,18 @@ def _parse(path: Path, until: float = math.inf) -> tuple[list[str], list[dict[st
     """Columns and rows up to iteration `until`. What follows the last newline was being written."""
     lines = read_bytes(path).split(b"\n")[:-1]
     try:
-        columns = lines[0].decode().split(",") if lines else []
-        if lines and "iteration" not in columns:
+        columns = lines[0].decode().split(",") if lines else [CHECKSUM]
+        if columns.pop() != CHECKSUM or (lines and "iteration" not in columns):
             raise ValueError
     except ValueError:
         raise ValueError(f"{path} is not a table of metrics: {ADVICE}.") from None
     rows: list[dict[str, float]] = []
     for number, line in enumerate(lines[1:], start=2):
         try:
-            row = dict(zip(columns, map(float, line.decode().split(",")), strict=True))
+            values, _, checksum = line.rpartition(b",")
+            if checksum != _checksum(lines[0], values):
+                raise ValueError
+            row = dict(zip(columns, map(float, values.decode().split(",")), strict=True))
             if not all(0 <= row.get(name, 0) < 2**53 for name in ("iteration", "steps")):
                 raise ValueError
         except ValueError:
@@ -160,4 +192,6 @@ def _parse(path: Path, until: float = math.inf) -> tuple[list[str], list[dict[st
         if row["iteration"] > until:
             break
         rows.append(row)
+        if row["iteration"] == until:  # what follows will be dropped, good or not
+            break
     return columns, rows

@@ -179,6 +179,11 @@ class Trainable(abc.ABC):
             )
         warning = self._trainer.restore(arrays, info)
         self._newest = newest[0].resolve()  # good or not: it may be written over
+        if not (run.path / "metrics.csv").exists():
+            problems.append(
+                f"{run.path / 'metrics.csv'} is missing: the rows up to iteration "
+                f"{self._trainer.iteration} are lost."
+            )
         return problems + ([warning] if warning else [])
 
     def save(self, path: str | Path) -> None:

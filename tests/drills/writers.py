@@ -1,0 +1,13 @@
+"""`python -m drills.writers`: runs the `wng` commands of its input, one by one, when told."""
+
+import json
+import sys
+
+from drills.runs import command
+from wng.runs import training
+
+if __name__ == "__main__":
+    training.CHECKPOINT_SECONDS = 0.0
+    print("ready", flush=True)
+    for line in sys.stdin:
+        print(json.dumps(command(*json.loads(line))), flush=True)
