@@ -243,8 +243,8 @@ def report(runs: list[Soaked], log: Path, out: Path, command: str) -> None:
                 "each exactly once" if whole else "**not each once**",
                 f"{len(struck)}",
                 f"{sum(e['as_expected'] for e in ends)} of {len(ends)}",
-                f"{sum(len(e.get('left_behind', [])) for e in ends)} "
-                f"(the slowest took {max(e.get('seconds_to_vanish', 0) for e in ends):.0f} s to end)",
+                f"{sum(len(e.get('left_behind', [])) for e in ends)} (the slowest ended after "
+                f"{max(e.get('seconds_to_vanish', 0) for e in ends):.0f} s)",
                 f"{memory:+.1f} ± {memory_error:.1f}",
                 f"{files:+.2f}",
             ]
