@@ -319,3 +319,35 @@ def test_seeds(monkeypatch, capsys, tmp_path, evolved: Path) -> None:
     for name in alone:
         np.testing.assert_array_equal(ends[0][name], alone[name], err_msg=name)
     assert not np.array_equal(ends[0]["strategy/center"], ends[1]["strategy/center"])
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("pg --env CartPole-v1 --executor ray", "has nothing to spread in one run of pg: add --se"),
+        ("es --env wng/PointWall-v0 --ray-address auto", "with --executor ray only: add that"),
+        ("es --env wng/PointWall-v0 --executor rey", "'rey' is unknown: did you mean 'ray'?"),
+        ("es --env wng/PointWall-v0 --executor ray --ray-address 127.0.0.1:9", "no Ray cluster"),
+    ],
+)
+def test_executors_that_cannot_be(monkeypatch, capsys, tmp_path, words, sentence) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(monkeypatch, "train", *words.split()) == 2
+    assert sentence in sentence_of(capsys)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+def test_a_run_begun_here_is_resumed_on_ray(monkeypatch, tmp_path) -> None:
+    monkeypatch.setenv("WNG_QUIET", "1")
+    assert train(monkeypatch, tmp_path / "whole", "bgwnes") == 0
+    assert train(monkeypatch, tmp_path / "parts", "bgwnes", generations=2) == 0
+    resumed = ("bgwnes", "--resume", "--executor", "ray")
+    assert train(monkeypatch, tmp_path / "parts", *resumed) == 0
+    whole, parts = (
+        checkpoint.read_latest(tmp_path / root / FOLDER / "bgwnes" / "seed0" / "checkpoints")[0]
+        for root in ("whole", "parts")
+    )
+    assert whole.keys() == parts.keys()
+    for name in whole:
+        np.testing.assert_array_equal(whole[name], parts[name], name)

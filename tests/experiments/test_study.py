@@ -12,6 +12,7 @@ from fabricate import fabricate
 
 from wng.experiments import study
 from wng.experiments.study import Job, best_rate, final_return, run_jobs, summarize_missing
+from wng.runs.executors import RayExecutor
 from wng.runs.metrics import read_metrics
 
 PROBE = "wng/ProbeContextual-v0"
@@ -44,6 +45,27 @@ def test_runs_are_those_of_wng_train_and_are_never_repeated(tmp_path: Path) -> N
     assert len(shorter.rows["steps"]) == 2  # as far as the job asks
     with pytest.raises(ValueError, match="made with another configuration"):
         run_jobs([job(0, gamma=0.5)], tmp_path, "probe")
+
+
+@pytest.mark.slow
+def test_a_study_on_ray_comes_to_the_same(tmp_path: Path) -> None:
+    few = {"population": 8, "hidden": (4,)}
+    jobs = [Job("wng/PointWall-v0", "es", seed, 2000, "tuned", "tiny", few) for seed in range(3)]
+    executor = RayExecutor(cores=2)
+    try:
+        assert run_jobs(jobs, tmp_path / "ray", "walls", executor=executor)
+        before = stamps(jobs, tmp_path / "ray")
+        assert run_jobs(jobs, tmp_path / "ray", "walls", executor=executor)
+        assert stamps(jobs, tmp_path / "ray") == before  # nothing is repeated
+    finally:
+        executor.close()
+    assert run_jobs(jobs, tmp_path / "here", "walls")
+    for j in jobs:
+        there, here = j.read(tmp_path / "ray"), j.read(tmp_path / "here")
+        assert there is not None
+        assert here is not None
+        for name in ("iteration", "return", "direction_norm"):
+            np.testing.assert_array_equal(there.rows[name], here.rows[name], name)
 
 
 def test_a_failed_run_is_recorded_and_passed_over(tmp_path: Path, capsys) -> None:

@@ -1,0 +1,99 @@
+"""Workers of a Ray cluster, killed in mid-generation and in mid-run."""
+
+import hashlib
+import os
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+from evolution.small_envs import mean_state
+from evolution.tiny import TINY, without_times
+
+from drills.tally import Drill, LostError
+from wng.evolution.methods import preset
+from wng.evolution.trainer import EvolutionTrainer
+from wng.runs.children import Child, run_children
+from wng.runs.executors import RayExecutor
+from wng.runs.metrics import read_metrics
+
+MORTAL = "evolution.mortal_env:Mortal-v0"
+KILLS = 10
+
+
+def digest(trainer: EvolutionTrainer) -> str:
+    return hashlib.sha256(np.asarray(trainer.state.center).tobytes()).hexdigest()
+
+
+@pytest.mark.slow
+def test_a_ray_worker_is_killed_in_every_generation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """tests/evolution/test_population.py kills one, and is quick."""
+    mark = tmp_path / "killed"
+    monkeypatch.setenv("WNG_MORTAL", str(mark))
+    config = preset("wnes", **{**TINY, "horizon": 10, "backend": "gymnasium"})
+    mark.touch()  # nobody is killed here
+    serial = EvolutionTrainer(MORTAL, config, 3, mean_state)
+    executor = RayExecutor(cores=2)
+    try:
+        spread = EvolutionTrainer(MORTAL, config, 3, mean_state, executor)
+        note = "the sha256 of the parameters is that of the serial run"
+        with Drill("A Ray worker is killed in mid-generation", note) as drill:
+            for _ in range(KILLS):
+                mark.touch()
+                expected = serial.iterate()
+                mark.unlink()  # the next who comes by dies, once
+                with drill.trial():
+                    row = spread.iterate()
+                    assert mark.exists()
+                    np.testing.assert_equal(without_times(row), without_times(expected))
+                    if digest(spread) != digest(serial):
+                        raise LostError("other parameters")
+        spread.close()
+    finally:
+        executor.close()
+    serial.close()
+
+
+@pytest.mark.slow
+def test_a_ray_worker_is_killed_that_has_a_run(tmp_path: Path) -> None:
+    """As `wng train --seeds 0-1 --executor ray` has them."""
+    words = ["train", "es", "--env", "wng/PointWall-v0", "--steps", "60000", "--population", "10"]
+
+    def children(root: Path) -> list[Child]:
+        return [
+            Child(
+                f"seed {seed}",
+                root / "wng-PointWall-v0" / "es" / f"seed{seed}",
+                [*words, "--seed", str(seed), "--out", str(root)],
+            )
+            for seed in range(2)
+        ]
+
+    killed: list[int] = []
+
+    def kill(child: Child, code: int | None) -> None:
+        steps = child.so_far()[0]
+        if code is None and len(killed) < 3 and steps > 10_000 * len(killed):
+            owner = int((child.folder / "lock").read_text())
+            worker = int(Path(f"/proc/{owner}/stat").read_text().rpartition(")")[2].split()[1])
+            os.kill(worker, signal.SIGKILL)
+            killed.append(worker)
+
+    executor = RayExecutor(cores=2)
+    try:
+        some = children(tmp_path / "some")
+        codes = run_children(some, lambda: False, kill, executor=executor)
+    finally:
+        executor.close()
+    whole = children(tmp_path / "whole")
+    run_children(whole, lambda: False, lambda child, code: None)
+    with Drill("A Ray worker that has a run of `--seeds` is killed") as drill:
+        for _ in killed:
+            with drill.trial():
+                assert set(codes.values()) == {0}
+                for one, other in zip(some, whole, strict=True):
+                    rows, expected = read_metrics(one.folder), read_metrics(other.folder)
+                    for name in ("iteration", "steps", "return", "gradient_norm"):
+                        np.testing.assert_array_equal(rows[name], expected[name], name)
