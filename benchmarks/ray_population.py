@@ -102,7 +102,7 @@ class Idle:
 
 def call_seconds(executor: RayExecutor) -> float:
     """Of the middle, for each call to a worker: processor time, since workers here do nothing."""
-    idle = [executor.place(Idle, lasting=True) for _ in range(executor.cores())]
+    idle = executor.place(Idle, [()] * executor.cores())
     center = np.zeros(1000, np.float32)
     executor.call(idle, "run", center)
     many = idle * 200

@@ -76,10 +76,12 @@ def test_a_ray_worker_is_killed_that_has_a_run(tmp_path: Path) -> None:
     def kill(child: Child, code: int | None) -> None:
         steps = child.so_far()[0]
         if code is None and len(killed) < 3 and steps > 10_000 * len(killed):
-            owner = int((child.folder / "lock").read_text())
-            worker = int(Path(f"/proc/{owner}/stat").read_text().rpartition(")")[2].split()[1])
-            os.kill(worker, signal.SIGKILL)
-            killed.append(worker)
+            owner = Path("/proc", (child.folder / "lock").read_text().strip())
+            if owner.exists():  # and not the one before, which was killed
+                worker = (owner / "stat").read_text().rpartition(")")[2].split()[1]
+                if "_Holder" in Path("/proc", worker, "cmdline").read_text():
+                    os.kill(int(worker), signal.SIGKILL)
+                    killed.append(int(worker))
 
     executor = RayExecutor(cores=2)
     try:
@@ -89,6 +91,7 @@ def test_a_ray_worker_is_killed_that_has_a_run(tmp_path: Path) -> None:
         executor.close()
     whole = children(tmp_path / "whole")
     run_children(whole, lambda: False, lambda child, code: None)
+    assert len(set(killed)) == 3
     with Drill("A Ray worker that has a run of `--seeds` is killed") as drill:
         for _ in killed:
             with drill.trial():

@@ -34,10 +34,20 @@ class Mortal:
         return f"{name} after {deaths} deaths"
 
 
+class OddError(Exception):
+    """Cannot be unpickled: its arguments are not those of Exception."""
+
+    def __init__(self, what: str, where: int):
+        super().__init__(f"{what} at {where}")
+
+
 class Faulty:
     def __init__(self, fault: str):
+        self.fault = fault
         if fault == "making":
             raise ValueError("this cannot be made: make another.")
 
     def work(self) -> None:
+        if self.fault == "odd":
+            raise OddError("odd", 3)
         raise RuntimeError("environment 3 failed.")

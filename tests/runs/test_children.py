@@ -41,6 +41,20 @@ def test_each_has_its_own_exit_code_and_log(tmp_path: Path) -> None:
     assert children[0].so_far() == (0, {})
 
 
+def test_a_worker_that_ends_with_its_child_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "leaver.py").write_text("import os\n\nos._exit(3)\n")  # as a simulator might
+    leavers = [
+        Child(f"leaver {k}", tmp_path / f"{k}", ["train", "pg", "--env", "leaver:Any-v0"])
+        for k in cores()
+    ]
+    others = [Child(f"other {k}", tmp_path / f"o{k}", ["methods"]) for k in cores()]
+    where = {"PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"}
+    codes = run_children(
+        [*leavers, *others], lambda: False, lambda child, code: None, environment=where
+    )
+    assert codes == {**{c.name: 3 for c in leavers}, **{c.name: 0 for c in others}}
+
+
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, np.ndarray]:
     whole = training(tmp_path_factory.mktemp("whole"), STEPS)

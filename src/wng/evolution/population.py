@@ -19,7 +19,7 @@ from wng.evolution.config import EvolutionConfig
 from wng.evolution.evaluators import Episodes, Rows, make_evaluator
 from wng.evolution.policies import Policy
 from wng.evolution.strategy import State, Strategy
-from wng.runs.executors import Executor
+from wng.runs.executors import RETRIES, Executor, LostError
 
 
 @lru_cache(maxsize=8)  # runs that differ in the seed alone share what is compiled
@@ -116,20 +116,51 @@ class Population:
     """All members, and the centre after them, in blocks of the same size, one a core."""
 
     def __init__(self, task: Task, executor: Executor):
-        self._executor, number = executor, task.config.population + 1
-        places = executor.cores() if executor.remote else 1
-        self._size = max(2, -(-number // places))  # XLA rounds a batch of one otherwise
+        self._task, self._executor, self.remote = task, executor, executor.remote
+        self._plan()
+
+    def _plan(self) -> None:
+        """Place the blocks, on all the cores that there are."""
+        number = self._task.config.population + 1
+        places = max(1, self._executor.cores()) if self._executor.remote else 1
+        size = max(2, -(-number // places))  # XLA rounds a batch of one otherwise
         # The last begins early enough to have as many: what is compiled for one serves them all.
-        firsts = [min(f, number - self._size) for f in range(0, number, self._size)]
-        self._fresh = [k * self._size - first for k, first in enumerate(firsts)]
-        self.blocks = [
-            executor.place(Block, task, Rows(first, self._size, center=number - 1), lasting=True)
-            for first in firsts
-        ]
+        firsts = [min(first, number - size) for first in range(0, number, size)]
+        self._fresh = [k * size - first for k, first in enumerate(firsts)]
+        self._rows = [Rows(first, size, center=number - 1) for first in firsts]
+        self.blocks = self._place(self._rows)
+
+    def _place(self, rows: list[Rows]) -> list[Any]:
+        return self._executor.place(Block, [(self._task, each) for each in rows])
 
     def __call__(self, state: State, generation: int) -> Episodes:
         """One episode of each, in the order of their numbers."""
-        found = self._executor.call(self.blocks, "run", np.asarray(state.center), generation)
+        arguments = "run", np.asarray(state.center), generation
+        found = self._executor.call(self.blocks, *arguments)
+        for _ in range(RETRIES):
+            lost = [k for k, result in enumerate(found) if isinstance(result, LostError)]
+            if not lost:
+                break
+            try:
+                self._replace(lost)
+            except LostError:  # their cores are gone: all is shared out among those that are left
+                self.close()
+                self._plan()
+                found, lost = [None] * len(self.blocks), list(range(len(self.blocks)))
+            again = self._executor.call([self.blocks[k] for k in lost], *arguments)
+            for k, result in zip(lost, again, strict=True):
+                found[k] = result
+        return self._merged(found)
+
+    def _replace(self, lost: list[int]) -> None:
+        self._executor.release([self.blocks[k] for k in lost])
+        for k, block in zip(lost, self._place([self._rows[k] for k in lost]), strict=True):
+            self.blocks[k] = block
+
+    def _merged(self, found: list[Any]) -> Episodes:
+        for result in found:
+            if isinstance(result, LostError):
+                raise result
         rows = [
             np.concatenate([x[fresh:] for x, fresh in zip(column, self._fresh, strict=True)])
             for column in zip(*(episodes[:-1] for episodes in found), strict=True)

@@ -91,7 +91,7 @@ class EvolutionTrainer:
         """Raise if a generation cannot fit: members, and what they see if they are run here."""
         config = self.config
         each = len(self.state.center)
-        if len(self.population.blocks) == 1:  # otherwise elsewhere
+        if not self.population.remote:
             each += self.horizon * self.spec.observation_size
         check_memory(f"a population of {config.population}", config.population * each)
         if config.proximity == "wasserstein":

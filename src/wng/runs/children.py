@@ -17,6 +17,7 @@ from wng.runs.executors import RETRIES, Executor, LocalExecutor, LostError
 from wng.runs.metrics import read_metrics
 
 STOPPED = 130  # exit code: by Ctrl-C or SIGTERM, and saved
+SAVING = 60.0  # seconds that an orphan may take to save its run
 
 
 class Child(NamedTuple):
@@ -60,55 +61,62 @@ class Worker:
 
     def __init__(self, folder: str, core: int | None, environment: Mapping[str, str]):
         self._folder = Path(folder)  # to which the paths of children are relative
+        self._core, self._environment = core, environment
+        self._process: Any = None
+
+    def _launch(self) -> None:
         if not self._folder.is_dir():
             raise ValueError(
-                f"{folder} is not there on {platform.node()}: runs must be kept on a disk that all "
-                "machines share."
+                f"{self._folder} is not there on {platform.node()}: runs must be kept on a disk "
+                "that all machines share."
             )
         self._process = subprocess.Popen(
             [sys.executable, "-m", "wng.cli.worker", str(os.getpid())],
-            env={**os.environ, "WNG_QUIET": "1", "WNG_THREADS": "1", **environment},
-            cwd=folder,
+            env={**os.environ, "WNG_QUIET": "1", "WNG_THREADS": "1", **self._environment},
+            cwd=self._folder,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,  # a command has its log
             # Its own group: Ctrl-C reaches the parent alone, which passes it on, once.
             process_group=0,
         )
-        if core is not None and hasattr(os, "sched_setaffinity"):
-            os.sched_setaffinity(self._process.pid, {core})
-        assert self._process.stdout is not None
+        if self._core is not None and hasattr(os, "sched_setaffinity"):
+            os.sched_setaffinity(self._process.pid, {self._core})
         os.set_blocking(self._process.stdout.fileno(), False)
 
     def start(self, child: Child) -> None:
         """Hand it a child."""
+        if self._process is None or self._process.poll() is not None:
+            self.close()  # it died with the child before
+            self._launch()
         log = self._folder / child.folder / "log.txt"
         log.parent.mkdir(parents=True, exist_ok=True)
         log.write_text("")
         task = {"words": list(child.words), "log": str(log)}
-        assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):  # it has died, which `code` will tell
             self._process.stdin.write(f"{json.dumps(task)}\n".encode())
             self._process.stdin.flush()
 
     def code(self) -> int | None:
-        """The exit code of the child, or None if it is under way. A worker dies with its child."""
-        assert self._process.stdout is not None
+        """The exit code of the child, or None if it is under way. The process may die with it."""
         ended = self._process.poll()
         answer = self._process.stdout.read()
         if answer:
             return int(answer)
         return ended if ended != 0 else 1  # an end without an answer is no success
 
+    def is_there(self) -> None:
+        """It is, who can be asked."""
+
     def interrupt(self) -> None:
         """As Ctrl-C does."""
-        if self._process.poll() is None:
+        if self._process is not None and self._process.poll() is None:
             self._process.send_signal(signal.SIGINT)
 
     def close(self) -> None:
         """Let it end, and wait for it."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
+        if self._process is None:
+            return
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.close()
         self._process.stdout.close()
@@ -116,47 +124,51 @@ class Worker:
 
 
 class _Slot:
-    """A core, the worker on it, and the child that it has."""
+    """A place for a child, and the worker there."""
 
-    def __init__(self, executor: Executor, core: int | None, environment: Mapping[str, str]):
-        self._executor, self._how = executor, (os.getcwd(), core, environment)
-        self._worker: Any = None
+    def __init__(self, executor: Executor, worker: Any, how: tuple):
+        self._executor, self._worker, self._how = executor, worker, how
         self.child: Child | None = None
 
     def start(self, child: Child) -> None:
-        """Run a child."""
+        """Run a child; if the worker is lost, `code` will tell."""
         self.child = child
-        try:
-            if self._worker is None:
-                self._worker = self._executor.place(Worker, *self._how, lasting=False)
+        with contextlib.suppress(LostError):
             self._worker.start(child)
-        except LostError:
-            pass  # as `code` will find
 
     def code(self) -> int | None:
-        """The exit code of the child, a negative one if it died with its worker, or None."""
+        """The exit code of the child, a negative one if it was killed, or None."""
         try:
             code = self._worker.code()
         except LostError:
             code = -signal.SIGKILL
         if code is not None:
             self.child = None
-            if code < 0:
-                self.close()
         return code
+
+    def has_worker(self) -> bool:
+        """Whether there is one, or another in its place."""
+        try:
+            self._worker.is_there()
+        except LostError:
+            self._executor.release([self._worker])
+            try:
+                (self._worker,) = self._executor.place(Worker, [self._how])
+            except LostError:
+                return False
+        return True
 
     def interrupt(self) -> None:
         """As Ctrl-C does."""
-        with contextlib.suppress(LostError):
-            self._worker.interrupt()
+        if self.child is not None:
+            with contextlib.suppress(LostError):
+                self._worker.interrupt()
 
     def close(self) -> None:
         """Let the worker end, and wait for it."""
-        if self._worker is not None:
-            with contextlib.suppress(LostError):
-                self._worker.close()
-            self._executor.release([self._worker])
-            self._worker = None
+        with contextlib.suppress(LostError):
+            self._worker.close()
+        self._executor.release([self._worker])
 
 
 def run_children(
@@ -188,37 +200,51 @@ def run_children(
     """
     executor = executor or LocalExecutor()
     waiting, codes, told = list(children), {}, False
-    deaths: dict[str, tuple[int, int]] = {}  # how often in a row, and after how many steps
+    deaths: dict[str, _Deaths] = {}
     ties: Sequence[int | None] = cores()
     if executor.remote or not pinned:
-        ties = [None] * executor.cores()
-    slots = [_Slot(executor, tie, environment or {}) for tie in ties[: len(waiting)]]
+        ties = [None] * max(1, executor.cores())
+    how = [(os.getcwd(), tie, environment or {}) for tie in ties[: len(waiting)]]
+    workers = executor.place(Worker, how)
+    slots = [_Slot(executor, *each) for each in zip(workers, how, strict=True)]
 
     def busy() -> list[tuple[_Slot, Child]]:
         return [(slot, slot.child) for slot in slots if slot.child is not None]
 
     def still_saving(child: Child) -> bool:
         """Its worker was lost, but not the process that the worker had started."""
-        return child.name in deaths and in_use(child.folder)
+        last = deaths.get(child.name)
+        recent = last is not None and time.monotonic() < last.moment + SAVING
+        return recent and in_use(child.folder)
 
     def gone_on_with(child: Child) -> bool:
         """Whether it will be tried again."""
-        count, before = deaths.get(child.name, (0, 0))
-        steps = child.so_far()[0]
-        deaths[child.name] = count, _ = (1 if steps > before else count + 1), steps
-        if count > RETRIES or told:
+        last, steps = deaths.get(child.name, _Deaths(0, 0, 0.0)), child.so_far()[0]
+        times = 1 if steps > last.steps else last.times + 1
+        deaths[child.name] = _Deaths(times, steps, time.monotonic())
+        if times > RETRIES or told:
             return False
         words = [*child.words, *(() if "--resume" in child.words else ("--resume",))]
         waiting.append(child._replace(words=words))
         return True
 
-    try:
+    with contextlib.ExitStack() as ends:  # also after a second Ctrl-C, or an error here
+        for slot in slots:
+            ends.callback(slot.close)
+        for slot in slots:
+            ends.callback(slot.interrupt)
         while busy() or (waiting and not told):
-            for slot in slots:
+            for slot in [slot for slot in slots if slot.child is None]:
                 ready = [child for child in waiting if not still_saving(child)]
-                if slot.child is None and ready and not told:
+                if not ready or told:
+                    break
+                if slot.has_worker():
                     waiting.remove(ready[0])
                     slot.start(ready[0])
+                elif len(slots) > 1:
+                    slots.remove(slot)
+                else:
+                    raise LostError("all workers are lost; the same command with --resume goes on.")
             time.sleep(0.5)
             if stop() and not told:
                 told = True
@@ -232,9 +258,12 @@ def run_children(
                     # Stopped while it was still importing, it ends with a code of Python's.
                     codes[child.name] = code = STOPPED if told and code not in (0, 2) else code
                 look(child, code)
-    finally:  # also after a second Ctrl-C, or an error here
-        for slot, _ in busy():
-            slot.interrupt()
-        for slot in slots:
-            slot.close()
     return codes
+
+
+class _Deaths(NamedTuple):
+    """Of one child."""
+
+    times: int  # in a row, without progress
+    steps: int  # that it had taken
+    moment: float  # of the last

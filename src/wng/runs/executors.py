@@ -1,26 +1,29 @@
 """Where work is done: in this process, or on a Ray cluster, behind one interface.
 
-Objects are placed with an executor, at most one a core, and called as if they were here. Placed
-objects that follow from their arguments alone survive the loss of a machine.
+Objects are placed with an executor, at most one a core, and called as if they were here.
 """
 
 import contextlib
 import os
 import pickle
+import signal
 import socket
 import sys
+import threading
+import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal, Protocol
 
 from wng.envs.workers import available_cores
 
 ExecutorName = Literal["local", "ray"]
-RETRIES = 3  # of a call whose process was lost
+RETRIES = 3  # of work whose process was lost
+PATIENCE = 120.0  # seconds that a worker may take to start
 
 
 class LostError(RuntimeError):
-    """The process of a placed object has died, or its machine."""
+    """The process of a placed object has died, or its machine, or there is no core for it."""
 
 
 class Executor(Protocol):
@@ -31,19 +34,17 @@ class Executor(Protocol):
     def cores(self) -> int:
         """How many there are to use."""
 
-    def place(self, make: Callable[..., Any], *arguments: Any, lasting: bool) -> Any:
-        """`make(*arguments)`, made there. Its methods raise a LostError if its process dies.
+    def place(self, make: Callable[..., Any], arguments: Sequence[tuple]) -> list[Any]:
+        """`make(*a)` for each `a`, made there. Their methods are called as if they were here.
 
-        Args:
-          make: a class of a module, or a function.
-          arguments: of `make`.
-          lasting: it follows from its arguments alone: made again if lost, and the call repeated.
+        Raises a LostError if there are not as many cores.
         """
 
     def call(self, objects: Sequence[Any], method: str, *arguments: Any) -> list[Any]:
         """`method` of all of them at once, with the same arguments; results in their order.
 
-        Arguments are sent to each machine once, however many of the objects are there.
+        The result of one whose process has died is a LostError. Arguments are sent to each machine
+        once, however many of the objects are there.
         """
 
     def release(self, objects: Sequence[Any]) -> None:
@@ -62,9 +63,9 @@ class LocalExecutor:
         """Those of this machine that this process may use."""
         return available_cores()
 
-    def place(self, make: Callable[..., Any], *arguments: Any, lasting: bool) -> Any:
+    def place(self, make: Callable[..., Any], arguments: Sequence[tuple]) -> list[Any]:
         """See `Executor`."""
-        return make(*arguments)
+        return [make(*each) for each in arguments]
 
     def call(self, objects: Sequence[Any], method: str, *arguments: Any) -> list[Any]:
         """See `Executor`."""
@@ -91,68 +92,111 @@ class RayExecutor:
     remote = True
 
     def __init__(self, address: str = "", cores: int | None = None):
-        self._ray = ray = _import_ray(local=not address)
+        self._ray = ray = _import_ray()
         self._where = f"the Ray cluster at {address}" if address else "the Ray cluster"
+        if ray.is_initialized():
+            raise ValueError(
+                "this process is connected to a Ray cluster already: close that executor first, or "
+                "call ray.shutdown()."
+            )
         how: dict[str, Any] = {"address": address}
         if not address:
             how = {"address": "local", "num_cpus": cores or available_cores()}
             how |= {"include_dashboard": False}
         try:
             _check_reachable(address)
-            with warnings.catch_warnings():  # JAX warns of forks, which here only start programs
-                warnings.simplefilter("ignore", RuntimeWarning)
+            with _as_we_like_it(ray, local=not address):
                 ray.init(**how, log_to_driver=False, logging_level="FATAL")
         except Exception as error:  # of many kinds, with advice over many lines
             reason = next((line for line in str(error).splitlines() if line), "")
+            what = f"({type(error).__name__}: {reason.rstrip('.')})"
+            if not address:
+                raise RuntimeError(f"Ray cannot be started on this machine {what}.") from error
             raise ValueError(
-                f"no Ray cluster can be reached{f' at {address}' if address else ''} "
-                f"({type(error).__name__}: {reason.rstrip('.')}): start one with `ray start --head`"
-                " and give its address, or leave out --ray-address."
+                f"no Ray cluster can be reached at {address} {what}: start one with `ray start "
+                "--head` and give its address, or leave out --ray-address."
             ) from error
+        if not address and not ray.util.get_node_ip_address().startswith("127."):
+            ray.shutdown()
+            raise RuntimeError(
+                "Ray would listen to other machines: give --ray-address, or mend it."
+            )
         self._actor = ray.remote(num_cpus=1)(_Holder)
+        self._placed: list[_Remote] = []
 
     def cores(self) -> int:
-        """The cores that are free."""
-        free = int(self._ray.available_resources().get("CPU", 0))
-        if not free:
-            raise ValueError(f"{self._where} has no free core: wait, or add machines to it.")
-        return free
+        """The cores that are free; the cluster knows with a delay, also of what we released."""
+        ours = len(self._placed)
+        end = time.monotonic() + PATIENCE / 20
+        while True:
+            expected = int(self._ray.cluster_resources().get("CPU", 0)) - ours
+            free = min(expected, int(self._ray.available_resources().get("CPU", 0)))
+            if free == expected or time.monotonic() > end:
+                return free
+            time.sleep(0.1)
 
-    def place(self, make: Callable[..., Any], *arguments: Any, lasting: bool) -> Any:
+    def place(self, make: Callable[..., Any], arguments: Sequence[tuple]) -> list[Any]:
         """See `Executor`."""
-        often = {"max_restarts": -1, "max_task_retries": RETRIES} if lasting else {}
+        free = self.cores()
+        if free < len(arguments):
+            raise LostError(
+                f"{self._where} has {free or 'no'} free core{'s' * (free > 1)} for "
+                f"{len(arguments)} workers: wait, or add machines to it."
+            )
         # Pickled here: it is unpickled where the modules that it needs can be found.
-        content = self._ray.cloudpickle.dumps((make, arguments))
-        return _Remote(self, self._actor.options(**often).remote(content, [os.getcwd(), *sys.path]))
+        contents = [self._ray.cloudpickle.dumps((make, each)) for each in arguments]
+        actors = [self._actor.remote(content, [os.getcwd(), *sys.path]) for content in contents]
+        objects = [_Remote(self, actor) for actor in actors]
+        self._placed += objects
+        there = [actor.is_there.remote() for actor in actors]
+        late = self._ray.wait(there, num_returns=len(there), timeout=PATIENCE)[1]
+        lost = [found for found in map(self._result, set(there) - set(late)) if _is_lost(found)]
+        if late or lost:
+            self.release(objects)
+            raise (
+                lost[0]
+                if lost
+                else LostError(
+                    f"{len(late)} of {len(there)} workers on {self._where} have not started within "
+                    f"{PATIENCE:.0f} seconds: look at `ray status`."
+                )
+            )
+        return objects
 
     def call(self, objects: Sequence[Any], method: str, *arguments: Any) -> list[Any]:
         """See `Executor`."""
         sent = self._ray.put(arguments)
         waiting = [placed.actor.call.remote(method, sent) for placed in objects]
-        return [self.result(reference) for reference in waiting]
+        return [self._result(reference) for reference in waiting]
 
-    def result(self, reference: Any) -> Any:
-        """What a call gave, or the error that it ended in."""
-        errors = self._ray.exceptions
+    def _result(self, reference: Any) -> Any:
+        """What a call gave, or a LostError; raises what was raised there."""
         try:
             return self._ray.get(reference)
-        except errors.RayTaskError as error:
+        except self._ray.exceptions.RayTaskError as error:
             raise error.cause from None
-        except (errors.RayActorError, errors.RaySystemError, errors.ObjectLostError) as error:
-            raise LostError(
-                f"a worker on {self._where} was lost, again and again: memory may have run out, "
-                "the simulator may crash, or its machine is gone."
-            ) from error
+        except self._ray.exceptions.RayError as error:
+            why = " ".join(str(error).split())[:200]
+            return LostError(
+                f"a worker on {self._where} was lost: memory may have run out, the simulator may "
+                f"have crashed, its machine may be gone, or have no wng ({type(error).__name__}: "
+                f"{why})."
+            )
 
     def release(self, objects: Sequence[Any]) -> None:
         """End their processes, which frees all they hold: one that hangs could not be asked to."""
-        for placed in objects:
+        self._placed = [placed for placed in self._placed if placed not in objects]
+        for placed in objects if self._ray.is_initialized() else ():
             with contextlib.suppress(self._ray.exceptions.RayError):  # it, or the cluster, is gone
                 self._ray.kill(placed.actor)
 
     def close(self) -> None:
         """End all objects, and the cluster if it was started here."""
         self._ray.shutdown()
+
+
+def _is_lost(result: Any) -> bool:
+    return isinstance(result, LostError)
 
 
 class _Remote:
@@ -162,7 +206,13 @@ class _Remote:
         self._executor, self.actor = executor, actor
 
     def __getattr__(self, method: str) -> Callable[..., Any]:
-        return lambda *arguments: self._executor.call([self], method, *arguments)[0]
+        def call(*arguments: Any) -> Any:
+            (found,) = self._executor.call([self], method, *arguments)
+            if isinstance(found, LostError):
+                raise found
+            return found
+
+        return call
 
 
 class _Holder:
@@ -173,19 +223,29 @@ class _Holder:
         sys.path += [path for path in search if path not in sys.path]
         self._content, self._held = content, None
 
+    def is_there(self) -> bool:
+        return True
+
     def call(self, method: str, arguments: tuple) -> Any:
-        if self._held is None:
-            make, given = pickle.loads(self._content)
-            self._held = make(*given)
-        return getattr(self._held, method)(*arguments)
+        try:
+            if self._held is None:
+                make, given = pickle.loads(self._content)
+                self._held = make(*given)
+            return getattr(self._held, method)(*arguments)
+        except Exception as error:
+            try:  # can it travel?
+                pickle.loads(pickle.dumps(error))
+            except Exception:
+                raise RuntimeError(f"{type(error).__name__}: {error}") from None
+            raise
 
 
-def _import_ray(local: bool) -> Any:
-    settings = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
-    if local:
-        # Ray then has all its processes listen on the loopback interface, here as on a Mac.
-        settings["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
-        settings["RAY_worker_niceness"] = "0"  # they do the work that this process would do
+def _import_ray() -> Any:
+    settings = {
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+        "RAY_ENABLE_AUTO_CONNECT": "0",  # to a cluster of its own, after ours is closed
+    }
     for name, value in settings.items():
         os.environ.setdefault(name, value)
     try:
@@ -195,6 +255,33 @@ def _import_ray(local: bool) -> Any:
             "--executor ray needs Ray, which is not installed: pip install 'wng[ray]'."
         ) from None
     return ray
+
+
+@contextlib.contextmanager
+def _as_we_like_it(ray: Any, local: bool) -> Iterator[None]:
+    """While Ray is initialised: on loopback if it is for this machine, and no traces elsewhere."""
+    constants, variable = ray._private.ray_constants, "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+    settings = {}
+    before = constants.ENABLE_RAY_CLUSTER
+    if local:
+        # Ray then has all its processes listen on the loopback interface, here as on a Mac.
+        settings[variable], constants.ENABLE_RAY_CLUSTER = "0", False
+        settings["RAY_worker_niceness"] = "0"  # they do the work that this process would do
+    kept = {name: os.environ.get(name) for name in settings}
+    os.environ |= settings
+    main = threading.current_thread() is threading.main_thread()
+    handler = signal.getsignal(signal.SIGTERM)
+    try:
+        with warnings.catch_warnings():  # JAX warns of forks, which here only start programs
+            warnings.simplefilter("ignore", RuntimeWarning)
+            yield
+    finally:
+        constants.ENABLE_RAY_CLUSTER = before
+        for name, value in kept.items():
+            del os.environ[name]
+            os.environ |= {} if value is None else {name: value}
+        if main:  # Ray has one of its own
+            signal.signal(signal.SIGTERM, handler)
 
 
 def _check_reachable(address: str) -> None:
