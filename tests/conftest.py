@@ -1,5 +1,6 @@
 import atexit
 import contextlib
+import os
 import shutil
 import signal
 import tempfile
@@ -17,6 +18,9 @@ compiled = tempfile.mkdtemp(prefix="wng-tests-")
 atexit.register(shutil.rmtree, compiled, ignore_errors=True)
 jax.config.update("jax_compilation_cache_dir", compiled)
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
+# And so do the processes that they start.
+os.environ["JAX_COMPILATION_CACHE_DIR"] = compiled
+os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.2"
 
 
 @pytest.fixture

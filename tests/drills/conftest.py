@@ -1,7 +1,6 @@
 from pathlib import Path
 from typing import NamedTuple
 
-import jax
 import pytest
 
 from drills.runs import FAMILIES, Family, command
@@ -27,9 +26,6 @@ def _often(monkeypatch: pytest.MonkeyPatch) -> None:
     """A checkpoint at every iteration, and no pictures at the end."""
     monkeypatch.setattr(training, "CHECKPOINT_SECONDS", 0.0)
     monkeypatch.setenv("WNG_QUIET", "1")
-    # What this process has compiled serves those that it starts.
-    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", jax.config.jax_compilation_cache_dir)
-    monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
 
 
 @pytest.fixture(scope="session")

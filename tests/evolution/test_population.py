@@ -60,7 +60,7 @@ def digest(trainer: EvolutionTrainer) -> str:
 @pytest.mark.parametrize(
     ("env", "backend", "numbers"),
     [
-        (LINE, "jax", (2, 50)),
+        (LINE, "jax", (50,)),
         (QUADRUPED, "mujoco", (3,)),
         (LINE, "gymnasium", (3,)),
         (LINE, "workers", (2,)),

@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
-from safetensors.numpy import save
 
 from wng.experiments.study import Job
+from wng.runs import checkpoint
 from wng.runs.directory import RunDirectory
 from wng.runs.metrics import MetricsWriter
 
@@ -34,6 +34,5 @@ def fabricate(jobs: Sequence[Job], root: Path, level: Callable[[Job], float]) ->
         (run.path / "checkpoints").mkdir()
         (run.path / "checkpoints" / f"{job.steps:012d}.safetensors").touch()
         if evolution:
-            (run.path / "maps").mkdir()
             arrays = {"finals": np.zeros((2, 2), np.float32), "path": np.ones((3, 2), np.float32)}
-            (run.path / "maps" / f"{ROWS:06d}.safetensors").write_bytes(save(arrays))
+            checkpoint.write_file(run.path / "maps" / f"{ROWS:06d}.safetensors", arrays, {})

@@ -94,6 +94,7 @@ run_jobs([job(seed, 25_600) for seed in (0, 1)], Path({root!r}), "probe")
 """
 
 
+@pytest.mark.slow
 def test_a_killed_study_loses_nothing_and_repeats_nothing(tmp_path: Path) -> None:
     jobs = [job(seed, 25_600) for seed in (0, 1)]
     script = SCRIPT.format(here=str(Path(__file__).parent), root=str(tmp_path / "killed"))

@@ -15,8 +15,8 @@ def kill(root: Path, kills: int, iterations: int) -> list[int]:
     return kill_and_compare(flags, folder, whole, 64 * iterations, kills)
 
 
-def test_killed_twice(tmp_path) -> None:
-    assert len(kill(tmp_path, kills=2, iterations=60)) == 2
+def test_killed_once(tmp_path) -> None:
+    assert len(kill(tmp_path, kills=1, iterations=60)) == 1
 
 
 @pytest.mark.slow

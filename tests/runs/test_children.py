@@ -62,7 +62,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, np.ndarra
     return read_metrics(whole.folder)
 
 
-@pytest.mark.parametrize("where", ["local", "ray"])
+@pytest.mark.parametrize("where", ["local", pytest.param("ray", marks=pytest.mark.slow)])
 def test_a_run_whose_worker_is_killed_is_gone_on_with(
     tmp_path: Path, undisturbed: dict[str, np.ndarray], where: str
 ) -> None:
