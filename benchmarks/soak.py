@@ -31,7 +31,7 @@ from wng.experiments.output import markdown_table
 from wng.runs import checkpoint
 from wng.runs.metrics import read_metrics
 
-WARM_UP = 60.0  # seconds of a process's life until everything is compiled
+WARM_UP = 3  # iterations of a process's life until everything is compiled
 GRACE = 120.0  # seconds that processes have to end after their run
 WORKERS = {"pg": "envs/worker.py", "es": "ray::_Holder"}  # in the command lines of workers
 COMMANDS = {
@@ -208,7 +208,8 @@ def slope(looks: list[dict[str, Any]], what: str) -> tuple[float, float]:
     """Growth an hour within lives, after the warm-up, and its standard error."""
     t, y = [], []
     for life in {look["life"] for look in looks}:
-        rows = [k for k in looks if k["life"] == life and k["age"] > WARM_UP]
+        rows = [k for k in looks if k["life"] == life]
+        rows = [k for k in rows if k["iterations"] >= rows[0]["iterations"] + WARM_UP]
         if len(rows) > 3:
             t.append(np.array([k["age"] / 3600 for k in rows]))
             y.append(np.array([k[what] for k in rows]))
@@ -272,7 +273,7 @@ def report(runs: list[Soaked], log: Path, out: Path, command: str) -> None:
         f"`{command}`",
         markdown_table(head, table),
         f"Growth of memory and of open files is within the life of a process, after its first "
-        f"{WARM_UP:.0f} seconds, by least squares over all lives (± standard error).",
+        f"{WARM_UP} iterations, by least squares over all lives (± standard error).",
         "![resident memory](soak.png)",
         markdown_table(["run", "fault", "times"], faults),
     ]
@@ -287,12 +288,16 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--runs", type=Path, default=Path("runs/soak"))
     parser.add_argument("--out", type=Path, default=Path("results/faults"))
+    parser.add_argument("--report-only", metavar="COMMAND", help="of a soak by this command")
     args = parser.parse_args()
     for folder in (args.out, args.runs):
         folder.mkdir(parents=True, exist_ok=True)
+    runs = [Soaked(kind, args.runs) for kind in COMMANDS]
+    if args.report_only:
+        report(runs, args.out / "soak.jsonl", args.out, args.report_only)
+        return
     if list(args.runs.iterdir()):
         raise SystemExit(f"soak: {args.runs} is not empty: delete it, or choose another --runs.")
-    runs = [Soaked(kind, args.runs) for kind in COMMANDS]
     soak(runs, args.minutes, args.every, args.seed, args.out / "soak.jsonl")
     report(runs, args.out / "soak.jsonl", args.out, " ".join(["python", *sys.argv]))
     print((args.out / "soak.md").read_text())
