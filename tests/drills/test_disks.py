@@ -20,7 +20,8 @@ def namespace() -> list[str]:
     return []
 
 
-@pytest.mark.parametrize("times", [(2, 1), pytest.param((40, 5), marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("times", [(40, 5)])
 def test_disks(tmp_path: Path, times: tuple[int, int]) -> None:
     words = [sys.executable, "-W", "error", "-m", "drills.disks", str(tmp_path), *map(str, times)]
     ended = subprocess.run([*namespace(), *words], cwd=TESTS, capture_output=True, text=True)

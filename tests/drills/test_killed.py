@@ -54,7 +54,7 @@ with run.lock():
 """
 
 
-@pytest.mark.parametrize("kills", [6, pytest.param(100, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kills", [4, pytest.param(100, marks=pytest.mark.slow)])
 def test_sigkill_while_checkpoints_are_written(tmp_path: Path, kills: int) -> None:
     source = Path(checkpoint.__file__).parent.parent
     run = RunDirectory.create(tmp_path, "Hopper-v5", "wnpg", 0, {})

@@ -39,7 +39,8 @@ class Writer:
         self.process.communicate()
 
 
-@pytest.mark.parametrize("times", [2, pytest.param(30, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("times", [30])
 def test_two_writers(tmp_path: Path, times: int) -> None:
     writers = [Writer(), Writer()]
     try:

@@ -12,7 +12,7 @@ def before_and_after(method: str, seed: int, steps: int) -> tuple[float, float]:
     return agent.evaluate(10, untrained=True).mean(), agent.evaluate(10).mean()
 
 
-@pytest.mark.parametrize("method", ["es", "wnes"])
+@pytest.mark.parametrize("method", [pytest.param("es", marks=pytest.mark.slow), "wnes"])
 def test_the_way_toward_the_goal_is_found_at_once(method: str) -> None:
     for seed in (0, 1):
         before, after = before_and_after(method, seed, 150_000)

@@ -145,7 +145,7 @@ def bad_lines(draw: st.DrawFn) -> list[str]:
     return words
 
 
-@fuzz(90)
+@fuzz(50)
 @given(good_lines())
 def test_good_lines(folder: Path, words: list[str]) -> None:
     run(*words)
@@ -154,7 +154,7 @@ def test_good_lines(folder: Path, words: list[str]) -> None:
         shutil.rmtree(made, ignore_errors=True)
 
 
-@fuzz(200)
+@fuzz(100)
 @given(bad_lines())
 def test_bad_lines(folder: Path, words: list[str]) -> None:
     run(*words)

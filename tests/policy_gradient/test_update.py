@@ -8,8 +8,10 @@ from wng.behavior import find_embedding
 from wng.policy_gradient.config import Config
 from wng.policy_gradient.update import Learner, Rollout, TrainState
 
+SLOW_TRPO, SLOW_BGPG = (pytest.param(m, marks=pytest.mark.slow) for m in ("trpo", "bgpg"))
 
-@pytest.mark.parametrize("method", ["pg", "trpo", "wnpg", "wtrpo"])
+
+@pytest.mark.parametrize("method", ["pg", SLOW_TRPO, "wnpg", "wtrpo"])
 def test_a_nan_reward_changes_no_parameter_and_is_counted(method: str) -> None:
     learner = small_method(method)
     state = learner.init(jax.random.key(0))
@@ -34,7 +36,7 @@ def test_learning_goes_on_after_a_nan_reward() -> None:
     assert (flat(after.networks.policy) != flat(state.networks.policy)).any()
 
 
-@pytest.mark.parametrize("method", ["pg", "trpo", "wnpg", "bgpg"])
+@pytest.mark.parametrize("method", ["pg", SLOW_TRPO, "wnpg", SLOW_BGPG])
 def test_update_compiles_once(method: str) -> None:
     learner = small_method(method)
     state = learner.init(jax.random.key(0))

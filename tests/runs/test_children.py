@@ -114,6 +114,7 @@ def test_a_run_that_kills_every_worker_is_given_up(tmp_path: Path) -> None:
     assert last.so_far()[0] == 64
 
 
+@pytest.mark.slow  # tests/cli has the same with `wng train --seeds`
 def test_told_to_stop_they_save_and_no_more_start(tmp_path: Path) -> None:
     children = [training(tmp_path, 10**9, seed) for seed in range(len(cores()) + 1)]
     codes = run_children(children, lambda: children[0].so_far()[0] > 0, lambda child, code: None)
