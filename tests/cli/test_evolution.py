@@ -311,6 +311,7 @@ def test_an_embedding_and_an_environment_of_ones_own(monkeypatch, capsys, tmp_pa
     assert arrays["strategy/past/behaviors"].shape[1] == 2
 
 
+@pytest.mark.slow  # test_policy_gradient.py has the like
 def test_seeds(monkeypatch, capsys, tmp_path, evolved: Path) -> None:
     assert train(monkeypatch, tmp_path, "wnes", "--seeds", "0-1") == 0
     assert "over 2 seeds (mean policy of each)" in capsys.readouterr().out

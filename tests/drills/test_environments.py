@@ -17,6 +17,8 @@ from drills.faulty_envs import CASES, LIMIT, MARK
 from drills.runs import EVOLUTION, GRADIENT, Outcome, assert_loadable, command, load
 from drills.tally import Drill
 
+pytestmark = pytest.mark.slow
+
 TESTS = Path(__file__).parent.parent
 FAMILIES = {"gradient": GRADIENT, "evolution": EVOLUTION._replace(size=8 * LIMIT)}
 ITERATIONS = 6

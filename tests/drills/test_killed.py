@@ -20,6 +20,8 @@ from wng.runs import checkpoint, children
 from wng.runs.directory import RunDirectory
 from wng.runs.metrics import read_metrics
 
+pytestmark = pytest.mark.slow
+
 TESTS = Path(__file__).parent.parent
 SIZE = 50_000
 

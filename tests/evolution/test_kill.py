@@ -9,6 +9,8 @@ from wng.evolution.agent import Evolution
 from wng.evolution.maps import read_maps
 from wng.evolution.methods import preset
 
+pytestmark = pytest.mark.slow
+
 
 def kill(root: Path, method: str, kills: int, generations: int) -> list[int]:
     flags = [method, "--env", ENV, "--out", str(root), *as_flags(TINY)]

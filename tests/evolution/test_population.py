@@ -61,7 +61,7 @@ def digest(trainer: EvolutionTrainer) -> str:
     ("env", "backend", "numbers"),
     [
         (LINE, "jax", (50,)),
-        (QUADRUPED, "mujoco", (3,)),
+        pytest.param(QUADRUPED, "mujoco", (3,), marks=pytest.mark.slow),
         (LINE, "gymnasium", (3,)),
         (LINE, "workers", (2,)),
     ],

@@ -8,6 +8,8 @@ from wng.experiments import toys_figures, toys_report, toys_study
 from wng.experiments.toys import ToySettings
 from wng.experiments.toys_study import Method, Study
 
+pytestmark = pytest.mark.slow
+
 SETTINGS = ToySettings(dim=3, iterations=40)
 
 

@@ -26,6 +26,8 @@ import wng
 from wng.cli import look
 from wng.runs import checkpoint, files
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module", params=list(TINY_RUN))
 def made(request, runs: Path, tmp_path_factory) -> tuple[Path, list[str]]:
