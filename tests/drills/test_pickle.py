@@ -132,7 +132,8 @@ def payloads(sentinel: Path) -> list[bytes]:
 
 
 @pytest.mark.parametrize("family", ["gradient", "evolution"])
-@pytest.mark.parametrize("fast", [True, pytest.param(False, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("fast", [True, False])
 def test_pickles_in_place_of_files(
     pairs, family: str, fast: bool, tmp_path: Path, monkeypatch
 ) -> None:
