@@ -22,8 +22,8 @@ import jax
 import numpy as np
 
 import wng
+from wng.execution.ray import LocalExecutor, RayExecutor
 from wng.experiments.output import markdown_table
-from wng.runs.executors import LocalExecutor, RayExecutor
 
 QUADRUPED = "wng/QuadrupedWall-v0"
 CORES = (2, 8, 32, 128, 512, 2048, 10_000)

@@ -2,6 +2,7 @@
 
 from importlib.metadata import version
 
+from wng.agents.load import load
 from wng.behavior import Embedding, Trajectory
 from wng.estimator import (
     Damping,
@@ -19,7 +20,7 @@ from wng.evolution.agent import Evolution
 from wng.evolution.config import EvolutionConfig
 from wng.evolution.methods import BGES, BGWNES, ES, NSRES, WNES
 from wng.evolution.strategy import Strategy
-from wng.loading import load
+from wng.execution.ray import RayExecutor
 from wng.policy_gradient.agent import (
     BGPG,
     BGWNPG,
@@ -34,7 +35,6 @@ from wng.policy_gradient.agent import (
 )
 from wng.policy_gradient.config import Config
 from wng.runs.directory import RunDirectory
-from wng.runs.executors import RayExecutor
 
 __version__ = version("wng")
 

@@ -20,8 +20,8 @@ from drills.runs import command, one_sentence
 from drills.tally import Drill
 from wng.cli import look
 from wng.cli import map as map_command
+from wng.execution.processes import Child
 from wng.experiments.study import Job, read_runs
-from wng.runs.children import Child
 
 # What any command, or call of the library, reads of what a run or a study leaves. The lock holds
 # the number of a process; log.txt and failure.txt are read for people.

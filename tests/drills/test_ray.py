@@ -13,8 +13,8 @@ from evolution.tiny import TINY, without_times
 from drills.tally import Drill, LostError
 from wng.evolution.methods import preset
 from wng.evolution.trainer import EvolutionTrainer
-from wng.runs.children import Child, run_children
-from wng.runs.executors import RayExecutor
+from wng.execution.processes import Child, run_children
+from wng.execution.ray import RayExecutor
 from wng.runs.metrics import read_metrics
 
 MORTAL = "evolution.mortal_env:Mortal-v0"

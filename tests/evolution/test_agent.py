@@ -8,7 +8,7 @@ from PIL import Image, ImageSequence
 import wng
 from evolution.small_envs import first_state
 from evolution.tiny import ENV, GENERATION, TINY, assert_same, tiny
-from wng.envs.video import film
+from wng.agents.video import film
 from wng.evolution.agent import Evolution
 from wng.evolution.maps import read_maps
 from wng.evolution.methods import preset

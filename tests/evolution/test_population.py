@@ -17,7 +17,7 @@ from wng.evolution.methods import preset
 from wng.evolution.policies import Policy
 from wng.evolution.population import Population, Task
 from wng.evolution.trainer import EvolutionTrainer
-from wng.runs.executors import Executor, LocalExecutor, RayExecutor
+from wng.execution.ray import Executor, LocalExecutor, RayExecutor
 
 QUADRUPED = "wng/QuadrupedWall-v0"
 LINE = "evolution.small_envs:Line-v0"

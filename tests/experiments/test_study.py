@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from fabricate import fabricate
 
+from wng.execution.ray import RayExecutor
 from wng.experiments import study
 from wng.experiments.study import Job, best_rate, final_return, run_jobs, summarize_missing
-from wng.runs.executors import RayExecutor
 from wng.runs.metrics import read_metrics
 
 PROBE = "wng/ProbeContextual-v0"

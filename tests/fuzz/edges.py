@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from wng import cli
-from wng.runs.children import STOPPED
+from wng.execution.processes import STOPPED
 
 TIMES = int(os.environ.get("WNG_FUZZ", "0"))
 POINT = "wng/PointWall-v0"

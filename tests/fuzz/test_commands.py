@@ -18,14 +18,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from wng import cli
+from wng.agents.registry import METHODS
 from wng.cli import diagnose as diagnosis
 from wng.cli import reproduce, seeds
 from wng.cli.train import Evolve, Train
 from wng.envs import video
 from wng.envs.episodes import episode_returns
-from wng.experiments.conditioning import Spectrum
-from wng.families import METHODS
-from wng.runs import executors
+from wng.execution import ray as executors
+from wng.experiments.conditioning.spectrum import Spectrum
 from wng.runs.training import Trainable
 
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import wng
-from wng.families import EVOLUTION, FAMILIES, GRADIENT, Family
-from wng.loading import config_from
+from wng.agents.load import config_from
+from wng.agents.registry import EVOLUTION, FAMILIES, GRADIENT, Family
 
 POINT = "wng/PointWall-v0"
 SMALL: dict[str, dict[str, Any]] = {
@@ -54,7 +54,7 @@ def test_configurations(data: st.DataObject) -> None:
 
 
 @fuzz(200)
-@given(families, st.one_of(st.sampled_from([*wng.families.METHODS, "WNPG", "ppoo"]), VALUES),
+@given(families, st.one_of(st.sampled_from([*wng.agents.registry.METHODS, "WNPG", "ppoo"]), VALUES),
        st.one_of(st.sampled_from(["tuned", "paper", "released"]), VALUES), VALUES,
        st.dictionaries(st.one_of(st.sampled_from(["hidden", "gama", "population"]), TEXTS), VALUES,
                        max_size=2))  # fmt: skip

@@ -20,7 +20,7 @@ from wng.policy_gradient.geometry import Windows, kernel_metric
 from wng.policy_gradient.methods import METHODS, nearest_method, preset
 from wng.policy_gradient.proximity import Batch, standardized
 from wng.policy_gradient.update import Rollout
-from wng.settings import find_method
+from wng.runs.settings import find_method
 
 # The table
 

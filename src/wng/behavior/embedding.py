@@ -5,7 +5,6 @@ cannot tell apart: with the actions alone, the metric knows how often an action 
 which state, which is why `state-action` is the default.
 """
 
-import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -13,7 +12,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from wng.names import nearest
+from wng.behavior.registry import Registry
 
 
 class Trajectory(NamedTuple):
@@ -71,39 +70,30 @@ def _reward_to_go(t: Trajectory) -> Array:
     return jnp.cumsum((t.rewards * t.mask)[::-1])[::-1]
 
 
-EMBEDDINGS: dict[str, Embedding] = {
-    # The state and the action of a step.
-    "state-action": Embedding(_state_action, whole=False, of_actions=True),
-    # Ten actions drawn in one state; the states are not seen.
-    "actions": Embedding(_actions, whole=False, of_actions=True, resamples=10),
-    # The same and the state's value, as in the paper's released runs.
-    "actions-value": Embedding(
-        _actions_value, whole=False, of_actions=True, uses_value=True, resamples=10
-    ),
-    # The actions of `horizon` steps one after the other, as in the paper's text.
-    "trajectory-actions": Embedding(_trajectory_actions, of_actions=True),
-    # Where the episode, or the stretch of `horizon` steps, ended.
-    "final-state": Embedding(_final_state),
-    # The sum of rewards still to come, at each of `horizon` steps.
-    "reward-to-go": Embedding(_reward_to_go),
-}
+EMBEDDINGS: Registry[Embedding] = Registry(
+    "embedding",
+    {
+        # The state and the action of a step.
+        "state-action": Embedding(_state_action, whole=False, of_actions=True),
+        # Ten actions drawn in one state; the states are not seen.
+        "actions": Embedding(_actions, whole=False, of_actions=True, resamples=10),
+        # The same and the state's value, as in the paper's released runs.
+        "actions-value": Embedding(
+            _actions_value, whole=False, of_actions=True, uses_value=True, resamples=10
+        ),
+        # The actions of `horizon` steps one after the other, as in the paper's text.
+        "trajectory-actions": Embedding(_trajectory_actions, of_actions=True),
+        # Where the episode, or the stretch of `horizon` steps, ended.
+        "final-state": Embedding(_final_state),
+        # The sum of rewards still to come, at each of `horizon` steps.
+        "reward-to-go": Embedding(_reward_to_go),
+    },
+)
 
 
 def find_embedding(name: str) -> Embedding:
     """The embedding called `name`, or a user's own given as `module:function`."""
-    if name in EMBEDDINGS:
-        return EMBEDDINGS[name]
-    if ":" not in name:
-        raise ValueError(
-            f"there is no embedding {name!r}: did you mean '{nearest(name, EMBEDDINGS)}'? "
-            "Your own is given as module:function."
-        )
-    module, _, attribute = name.partition(":")
-    try:
-        found = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError, TypeError, ValueError) as error:  # '.a' and '' as modules
-        raise ValueError(f"the embedding {name!r} cannot be imported: {error}.") from None
-    return as_embedding(found)
+    return as_embedding(EMBEDDINGS.find(name))
 
 
 def as_embedding(found: object) -> Embedding:

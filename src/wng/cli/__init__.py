@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import tyro
 
-from wng.names import nearest
+from wng.behavior.registry import nearest
 
 # Where each command is: imported only when it is asked for, so that `wng --help` is quick.
 COMMANDS: dict[str, tuple[str, str]] = {

@@ -7,7 +7,7 @@ from rich.table import Table
 
 from wng.cli.console import console, note
 from wng.cli.look import Run, load_agent
-from wng.experiments.conditioning import describe, diagnose, draw_spectrum, ratios
+from wng.experiments.conditioning.spectrum import describe, diagnose, draw_spectrum, ratios
 
 
 @dataclass(frozen=True)

@@ -9,13 +9,13 @@ import numpy as np
 import tyro
 from rich.table import Table
 
+from wng.agents.registry import FAMILIES, METHODS, family_of, title_of
 from wng.cli.console import console, note
 from wng.experiments.output import figure, save
 from wng.experiments.statistics import bootstrap_band, on_grid
-from wng.families import FAMILIES, METHODS, family_of, title_of
 from wng.runs.directory import RunDirectory
 from wng.runs.metrics import read_metrics
-from wng.settings import Settings, find_method
+from wng.runs.settings import Settings, find_method
 
 if TYPE_CHECKING:
     from wng.evolution.agent import Evolution
@@ -71,7 +71,7 @@ class Video:
 
     def run(self) -> None:
         """Write the film."""
-        from wng.envs.video import film
+        from wng.agents.video import film
 
         folder = self.run_path if self.run_path.is_dir() else self.run_path.parent
         path = self.to or folder / "video.mp4"
@@ -150,7 +150,7 @@ class Methods:
 
 def load_agent(path: Path) -> "Agent | Evolution":
     """`wng.load`, with what was amiss on the console."""
-    from wng.loading import load
+    from wng.agents.load import load
 
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)

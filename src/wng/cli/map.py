@@ -7,13 +7,13 @@ from typing import Annotated
 import numpy as np
 import tyro
 
+from wng.agents.registry import title_of
 from wng.cli.console import console, note
 from wng.envs.resolve import find
 from wng.envs.walls.map import Map
 from wng.evolution.maps import Generation, read_maps
+from wng.experiments.es.paths import draw_walls
 from wng.experiments.output import figure, save
-from wng.experiments.walls import draw_walls
-from wng.families import title_of
 from wng.runs.directory import RunDirectory
 from wng.runs.files import one_sentence
 from wng.runs.metrics import read_metrics

@@ -12,24 +12,22 @@ from wng import envs
 from wng.cli.console import command_line, console, note
 from wng.envs.resolve import find
 from wng.evolution.evaluators import map_of
-from wng.experiments import (
-    conditioning_report,
-    efficiency,
-    es,
-    es_report,
-    pg,
-    pg_report,
-    toys_figures,
-    toys_report,
-    toys_study,
-    transport,
-)
+from wng.execution.processes import STOPPED
+from wng.execution.ray import Executor, ExecutorName, make_executor
+from wng.experiments.conditioning import report as conditioning_report
+from wng.experiments.efficiency import report as efficiency
+from wng.experiments.es import report as es_report
+from wng.experiments.es import study as es
+from wng.experiments.pg import report as pg_report
+from wng.experiments.pg import study as pg
 from wng.experiments.report import Claim, claims_table, provenance, write_report
 from wng.experiments.study import Job, Scale, only, read_runs, run_jobs
-from wng.experiments.toys import ToySettings
-from wng.experiments.transport import TransportSettings
-from wng.runs.children import STOPPED
-from wng.runs.executors import Executor, ExecutorName, make_executor
+from wng.experiments.toys import figures as toys_figures
+from wng.experiments.toys import report as toys_report
+from wng.experiments.toys import study as toys_study
+from wng.experiments.toys.descent import ToySettings
+from wng.experiments.transport import study as transport
+from wng.experiments.transport.study import TransportSettings
 from wng.runs.progress import TrainingProgress
 
 Tasks = tuple[str, ...]

@@ -7,12 +7,12 @@ import sys
 import numpy as np
 
 from wng import envs
+from wng.agents.registry import GRADIENT
 from wng.behavior.embedding import find_embedding
 from wng.cli.console import note
 from wng.cli.train import Train, say_how_to_resume
-from wng.families import GRADIENT
-from wng.runs.children import STOPPED, Child, run_children
-from wng.runs.executors import Executor
+from wng.execution.processes import STOPPED, Child, run_children
+from wng.execution.ray import Executor
 from wng.runs.interrupt import stop_on_signals
 from wng.runs.progress import TrainingProgress
 

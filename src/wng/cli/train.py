@@ -12,15 +12,16 @@ from typing import Annotated, Any, ClassVar, get_args
 import numpy as np
 import tyro
 
+from wng.agents.registry import EVOLUTION, METHODS, Family, agent_class, family_of
+from wng.behavior.registry import check_choice
 from wng.cli.console import console, note
 from wng.evolution.config import EvolutionConfig
-from wng.families import EVOLUTION, METHODS, Family, agent_class, family_of
+from wng.execution.processes import STOPPED
+from wng.execution.ray import Executor, ExecutorName, make_executor
 from wng.policy_gradient.config import Config
 from wng.policy_gradient.methods import nearest_method
-from wng.runs.children import STOPPED
 from wng.runs.directory import RunDirectory, safe_name
-from wng.runs.executors import Executor, ExecutorName, make_executor
-from wng.settings import Settings, check_choice, find_method
+from wng.runs.settings import Settings, find_method
 
 
 @dataclass(frozen=True)

@@ -6,14 +6,14 @@ from typing import Any
 import jax
 import numpy as np
 
-from wng.agents import BaseAgent
+from wng.agents.agent import BaseAgent
 from wng.evolution.config import EvolutionConfig
 from wng.evolution.maps import keep_map
 from wng.evolution.methods import METHODS, preset
 from wng.evolution.strategy import State
 from wng.evolution.trainer import EvolutionTrainer
 from wng.runs.directory import RunDirectory
-from wng.runs.executors import Executor
+from wng.runs.executor import Executor
 from wng.runs.training import Row
 
 

@@ -6,7 +6,7 @@ from typing import Literal, get_args
 from wng.evolution.fitness import Shaping
 from wng.evolution.policies import Kind
 from wng.evolution.strategy import Geometry, Proximity
-from wng.settings import Limits
+from wng.runs.settings import Limits
 
 Backend = Literal["auto", "jax", "mujoco", "gymnasium", "workers"]
 

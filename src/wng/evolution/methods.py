@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from wng import settings as shared
 from wng.evolution.config import EvolutionConfig
 from wng.evolution.strategy import Geometry, Proximity, Strategy
-from wng.settings import Method, Settings
+from wng.runs import settings as shared
+from wng.runs.settings import Method, Settings
 
 
 def _method(title: str, proximity: Proximity, geometry: Geometry, about: str) -> Method:

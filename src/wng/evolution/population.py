@@ -19,7 +19,7 @@ from wng.evolution.config import EvolutionConfig
 from wng.evolution.evaluators import Episodes, Rows, make_evaluator
 from wng.evolution.policies import Policy
 from wng.evolution.strategy import State, Strategy
-from wng.runs.executors import RETRIES, Executor, LostError
+from wng.runs.executor import RETRIES, Executor, LostError
 
 
 @lru_cache(maxsize=8)  # runs that differ in the seed alone share what is compiled

@@ -20,13 +20,13 @@ import optax
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PRNGKeyArray
 
+from wng.behavior.registry import check_choice
 from wng.estimator import Damping, WassersteinMetric, jacobian_perturbation, kernel_basis
 from wng.estimator.basis import Basis
 from wng.estimator.checks import check_count, check_key, check_params, check_positive
 from wng.estimator.transform import precondition
 from wng.evolution.fitness import SHAPINGS, Shaping, es_gradient, standardized
 from wng.evolution.proximity import Archive, Memory
-from wng.settings import check_choice
 
 Proximity = Literal["none", "novelty", "wasserstein"]
 Geometry = Literal["euclidean", "wasserstein"]

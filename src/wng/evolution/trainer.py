@@ -11,14 +11,14 @@ from jax.flatten_util import ravel_pytree
 from wng import envs
 from wng.behavior.embedding import as_embedding, find_embedding
 from wng.envs.resolve import find
+from wng.estimator.checks import check_memory
 from wng.evolution.config import EvolutionConfig
 from wng.evolution.evaluators import Episodes, behavior_size, map_of
 from wng.evolution.policies import Policy
 from wng.evolution.population import Population, Task, shared_strategy, strategy_key
 from wng.evolution.strategy import State
-from wng.memory import check_memory
 from wng.runs.checkpoint import check_info
-from wng.runs.executors import Executor, LocalExecutor
+from wng.runs.executor import Executor, LocalExecutor
 from wng.runs.training import NonFiniteError
 from wng.runs.trees import restore_tree, save_tree
 

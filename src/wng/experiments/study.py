@@ -16,16 +16,16 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
-from wng.families import METHODS, family_of
+from wng.agents.registry import METHODS, family_of
+from wng.execution.processes import STOPPED, Child, run_children
 from wng.runs import checkpoint
-from wng.runs.children import STOPPED, Child, run_children
 from wng.runs.directory import RunDirectory, in_use, lock, safe_name
-from wng.runs.executors import Executor, LocalExecutor
+from wng.runs.executor import Executor, LocalExecutor
 from wng.runs.files import write_atomic
 from wng.runs.interrupt import stop_on_signals
 from wng.runs.metrics import read_metrics
 from wng.runs.progress import TrainingProgress
-from wng.settings import Settings
+from wng.runs.settings import Settings
 
 Scale = Literal["smoke", "short", "paper"]
 LAST = 0.2  # the share of a run, at its end, that "final" means

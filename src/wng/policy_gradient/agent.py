@@ -5,7 +5,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from wng.agents import BaseAgent
+from wng.agents.agent import BaseAgent
 from wng.policy_gradient.config import Config
 from wng.policy_gradient.methods import METHODS, preset
 from wng.policy_gradient.trainer import Trainer

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from wng.settings import Limits
+from wng.runs.settings import Limits
 
 Proximity = Literal["none", "clip", "kl", "wasserstein"]
 Geometry = Literal["euclidean", "fisher", "wasserstein", "wasserstein-exact"]

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from wng import settings as shared
 from wng.policy_gradient.config import Config, Geometry, Proximity, Step
-from wng.settings import Method, Settings
+from wng.runs import settings as shared
+from wng.runs.settings import Method, Settings
 
 
 def _method(title: str, proximity: Proximity, geometry: Geometry, step: Step, about: str) -> Method:

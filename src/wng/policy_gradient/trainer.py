@@ -13,7 +13,7 @@ import numpy as np
 
 from wng import envs
 from wng.behavior.embedding import Embedding, as_embedding, find_embedding
-from wng.memory import check_memory
+from wng.estimator.checks import check_memory
 from wng.policy_gradient.config import Config
 from wng.policy_gradient.proximity import Batch, standardized
 from wng.policy_gradient.update import Learner, Rollout, TrainState

@@ -1,0 +1,1 @@
+"""Where runs are executed: processes on this machine, or a Ray cluster."""

@@ -1,0 +1,1 @@
+"""Hessian spectra of trained policies (Figure `fig:cond_number`)."""

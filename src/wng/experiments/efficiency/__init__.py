@@ -1,0 +1,1 @@
+"""Reward per minute (Figure `fig:rpm`)."""

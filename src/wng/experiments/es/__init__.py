@@ -1,0 +1,1 @@
+"""The evolution-strategies study on the wall tasks."""

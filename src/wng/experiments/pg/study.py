@@ -1,0 +1,192 @@
+"""`wng reproduce pg`: the policy-gradient study (Figure `fig:pg_exps`, Table `table:pg_results`).
+
+Settings `released`, for the paper's claims: the learning rate of each method on each task is the
+best of a sweep with seeds of its own. Settings `tuned`: what a user gets, with methods beyond the
+paper's.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from wng.agents.registry import METHODS
+from wng.experiments.study import TUNING_SEED, Job, Run, Scale, Task, best_rate, only, run_jobs
+from wng.runs.executor import Executor
+
+PAPER_METHODS = ("pg", "ppo", "bgpg", "wnpg", "bgwnpg")
+BEYOND = ("ppokl", "trpo", "wtrpo")
+RATES = (1e-5, 5e-5, 1e-4, 3e-4)
+
+WALKER, CHEETAH, ANT = "Walker2DBulletEnv-v0", "HalfCheetahBulletEnv-v0", "AntBulletEnv-v0"
+REACHER, PENDULUM, HOPPER = "ReacherBulletEnv-v0", "InvertedDoublePendulum-v5", "Hopper-v5"
+TABLE: dict[str, dict[str, float]] = {  # `table:pg_results`
+    env: dict(zip(("bgwnpg", "wnpg", "bgpg", "ppo", "pg"), row, strict=True))
+    for env, row in {
+        WALKER: (739.51, 683.38, 652.53, 516.47, 529.60),
+        CHEETAH: (1817.68, 1655.04, 1668.75, 1412.57, 1334.27),
+        ANT: (2072.56, 1844.14, 1735.98, 1627.01, 1566.63),
+        REACHER: (4.37, 2.13, 0.46, -0.37, -6.46),
+        PENDULUM: (7254.98, 6740.96, 6526.48, 4401.24, 3964.51),
+        HOPPER: (2439.56, 2235.23, 1934.43, 1890.12, 1816.58),
+    }.items()
+}
+
+
+class GradientScale(NamedTuple):
+    """How much is run."""
+
+    released: tuple[Task, ...]
+    tuned: tuple[Task, ...]
+    sweep_steps: int
+    rates: tuple[float, ...] = RATES
+    methods: tuple[str, ...] = (*PAPER_METHODS, *BEYOND)  # of the settings `tuned`
+    overrides: dict[str, Any] = {}  # noqa: RUF012 (never changed)
+    about: str = ""
+
+
+SIX = tuple(Task(env, 5, 1_000_000) for env in TABLE)
+SCALES: dict[Scale, GradientScale] = {
+    "smoke": GradientScale(
+        released=(Task(PENDULUM, 2, 2048),),
+        tuned=(Task(PENDULUM, 1, 2048),),
+        sweep_steps=1024,
+        rates=RATES[3:],
+        methods=("wnpg", "trpo", "wtrpo"),  # compiling is what takes the time
+        overrides={"num_envs": 2, "rollout": 1024, "epochs": 1, "hidden": (16, 16)},
+        about="Far too short to learn anything: every part works, and no verdict means a thing.",
+    ),
+    "short": GradientScale(
+        released=(Task(PENDULUM, 5, 150_000), Task(HOPPER, 5, 150_000), Task(REACHER, 3, 100_000)),
+        tuned=(Task(PENDULUM, 5, 150_000), Task(HOPPER, 5, 150_000)),
+        sweep_steps=50_000,
+        overrides={"num_envs": 8},
+        about=(
+            "Smaller than the paper's study: three of its six tasks, 100,000 or 150,000 steps "
+            "where the paper has a million, a sweep of 50,000 steps with one seed, and 8 "
+            "environments where the paper has 1 (the same 2048 steps an iteration)."
+        ),
+    ),
+    "paper": GradientScale(
+        released=SIX,
+        tuned=SIX,
+        sweep_steps=1_000_000,
+        about="The paper's tasks, budgets and number of seeds.",
+    ),
+}
+
+
+def sweep(scale: GradientScale, tasks: Sequence[Task]) -> dict[tuple[str, str], list[Job]]:
+    """By task and method, a job for each learning rate: the same budget for every method."""
+    return {
+        (task.env, method): [
+            Job(
+                task.env,
+                method,
+                TUNING_SEED,
+                scale.sweep_steps,
+                "released",
+                f"lr{rate:g}",
+                # One optimiser for policy and value, as released.
+                {"learning_rate": rate, "value_learning_rate": rate, **scale.overrides},
+            )
+            for rate in scale.rates
+        ]
+        for task in tasks
+        for method in PAPER_METHODS
+    }
+
+
+def released(
+    tasks: Sequence[Task], candidates: dict[tuple[str, str], list[Job]], root: Path
+) -> list[Job]:
+    """The evaluation, each method with its best learning rate; none of what the sweep lacks."""
+    best_of = {key: best_rate(options, root) for key, options in candidates.items()}
+    return [
+        dataclasses.replace(best, seed=seed, steps=task.steps)
+        for task in tasks
+        for method in PAPER_METHODS
+        if (best := best_of.get((task.env, method))) is not None
+        for seed in range(task.seeds)
+    ]
+
+
+def tuned(scale: GradientScale, tasks: Sequence[Task]) -> list[Job]:
+    """What a user gets, the paper's methods and those beyond."""
+    return [
+        Job(task.env, method, seed, task.steps, "tuned", overrides=scale.overrides)
+        for task in tasks
+        for method in scale.methods
+        for seed in range(task.seeds)
+    ]
+
+
+def normalized(run: Run) -> float:
+    """The final return, 0 for the paper's PG and 1 for its BG-WNPG on this task."""
+    row = TABLE.get(run.job.env)
+    return (run.final - row["pg"]) / (row["bgwnpg"] - row["pg"]) if row else np.nan
+
+
+class Plan(NamedTuple):
+    """All jobs of the study."""
+
+    candidates: dict[tuple[str, str], list[Job]]  # of the sweep
+    evaluation: list[Job]
+
+    @property
+    def jobs(self) -> list[Job]:
+        """All of them."""
+        return [*(job for jobs in self.candidates.values() for job in jobs), *self.evaluation]
+
+    def never_planned(self) -> list[str]:
+        """A line for each part of the paper's study that has no evaluation."""
+        planned = {(job.env, job.method) for job in self.evaluation if job.settings == "released"}
+        lines = []
+        for env in dict.fromkeys((*TABLE, *(env for env, _ in self.candidates))):
+            lacking = [METHODS[m].title for m in PAPER_METHODS if (env, m) not in planned]
+            if lacking:
+                which = "no method" if len(lacking) == len(PAPER_METHODS) else ", ".join(lacking)
+                missing = "no method was run" if which == "no method" else f"{which} not run"
+                lines.append(f"- {env}, settings released: {missing}")
+        return lines
+
+
+def run(
+    scale: GradientScale,
+    root: Path,
+    tasks: Sequence[str] = (),
+    *,
+    execute: bool = True,
+    retry: bool = False,
+    quick: bool = False,
+    methods: Sequence[str] = (),
+    executor: Executor | None = None,
+) -> Plan | None:
+    """Run what is not there yet: the sweep, then the evaluation. None if it was stopped.
+
+    Args:
+      scale: how much to run.
+      root: where runs are kept.
+      tasks: only these.
+      execute: False plans with what has been run so far.
+      retry: try again what failed before.
+      quick: compile without optimising, for runs of seconds.
+      methods: of the settings `released`, only these, and nothing `tuned`.
+      executor: where; by default on this machine.
+    """
+    how: dict[str, Any] = {"retry": retry, "quick": quick, "executor": executor}
+    chosen = only(scale.released, tasks)
+    candidates = {
+        key: jobs for key, jobs in sweep(scale, chosen).items() if not methods or key[1] in methods
+    }
+    options = [job for jobs in candidates.values() for job in jobs]
+    if execute and not run_jobs(options, root, "pg: learning rates", **how):
+        return None
+    evaluation = released(chosen, candidates, root)
+    if not methods:
+        evaluation += tuned(scale, only(scale.tuned, tasks))
+    if execute and not run_jobs(evaluation, root, "pg", **how):
+        return None
+    return Plan(candidates, evaluation)

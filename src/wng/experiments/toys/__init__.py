@@ -1,0 +1,1 @@
+"""The Gaussian study (Figure `toys`)."""

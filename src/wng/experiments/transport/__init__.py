@@ -1,0 +1,1 @@
+"""The behavioral transport function (Figure `wasserstein`)."""

@@ -1,0 +1,109 @@
+"""What both families' settings have in common: named methods, presets, checks of values."""
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from wng.behavior.registry import check_choice, nearest
+
+Settings = Literal["tuned", "paper", "released"]
+KINDS = {int: "a whole number", float: "a number", bool: "True or False", str: "text"}
+MOST = 2**31 - 1  # JAX counts in 32 bits
+LARGEST = float(np.finfo(np.float32).max)  # and computes in 32 as well
+
+
+@dataclass(frozen=True)
+class Method:
+    """A named point on the axes."""
+
+    title: str
+    axes: dict[str, str]  # proximity, geometry and, for policy gradients, step
+    about: str
+
+    @property
+    def key(self) -> str:
+        """The name in the table, on the command line and in folders."""
+        return self.title.lower().replace("-", "")
+
+
+def find_method(name: str, methods: Mapping[str, Method]) -> Method:
+    """The method called `name`, in any case and with or without its hyphen."""
+    plain = str(name).lower().replace("-", "")
+    if plain not in methods:
+        raise ValueError(
+            f"there is no method {str(name)!r}: did you mean '{nearest(str(name), methods)}'? "
+            "`wng methods` lists them."
+        )
+    return methods[plain]
+
+
+def check_preset(settings: str) -> None:
+    """Raise if there are no presets of this name."""
+    check_choice("settings", settings, get_args(Settings))
+
+
+def check_names(names: Iterable[str], config: type) -> None:
+    """Raise, with the nearest name, if one of `names` is not a field of the configuration."""
+    fields = [f.name for f in dataclasses.fields(config)]
+    for name in names:
+        if name not in fields:
+            raise ValueError(
+                f"there is no setting {name!r}: did you mean '{nearest(name, fields)}'?"
+            )
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What the numbers of a configuration may be: by default whole ones ≥ 1, others > 0."""
+
+    choices: dict[str, tuple[str, ...]]
+    at_least: dict[str, int] = field(default_factory=dict)  # of whole numbers
+    any_sign: tuple[str, ...] = ()
+    at_most_one: tuple[str, ...] = ()
+    may_be_zero: tuple[str, ...] = ()
+
+    def check(self, config: Any) -> None:
+        """One clear sentence for a value that makes no sense; whole numbers become floats."""
+        for f in dataclasses.fields(config):
+            value = getattr(config, f.name)
+            if isinstance(value, np.generic):
+                value = value.item()
+            if f.type is float and type(value) is int and abs(value) <= LARGEST:
+                value = float(value)
+            object.__setattr__(config, f.name, value)
+            if f.name in self.choices:
+                check_choice(f.name, value, self.choices[f.name])
+            elif f.type in KINDS and type(value) is not f.type:
+                raise ValueError(f"{f.name} must be {KINDS[f.type]}, got {value!r}.")
+            elif f.name == "hidden":
+                _check_widths(value)
+            elif f.type in (int, float):
+                self._check_number(f.name, value)
+
+    def _check_number(self, name: str, value: float) -> None:
+        if isinstance(value, int):
+            least = self.at_least.get(name, 1)
+            if not least <= value <= MOST:
+                most = f" and at most {MOST}" if value > MOST else ""
+                raise ValueError(f"{name} must be at least {least}{most}, got {value}.")
+        else:
+            signed = name in self.any_sign
+            low_enough = value <= 1 or name not in self.at_most_one
+            high_enough = signed or (value >= 0 if name in self.may_be_zero else value > 0)
+            if not (abs(value) <= LARGEST and high_enough and low_enough):
+                least_of = (
+                    "" if signed else ", at least 0" if name in self.may_be_zero else ", positive"
+                )
+                most = " and at most 1" if name in self.at_most_one else ""
+                raise ValueError(f"{name} must be finite{least_of}{most}, got {value}.")
+
+
+def _check_widths(value: Any) -> None:
+    widths = value if isinstance(value, tuple | list) else ()
+    if not widths or any(type(w) is not int or not 1 <= w <= MOST for w in widths):
+        raise ValueError(
+            f"hidden must be one or more widths of at least 1 and at most {MOST}, got {value!r}."
+        )
