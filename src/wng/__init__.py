@@ -18,8 +18,7 @@ from wng.estimator import (
 )
 from wng.evolution.agent import Evolution
 from wng.evolution.config import EvolutionConfig
-from wng.evolution.methods import BGES, BGWNES, ES, NSRES, WNES
-from wng.evolution.strategy import Strategy
+from wng.evolution.strategy import BGES, BGWNES, ES, NSRES, WNES, Strategy
 from wng.execution.ray import RayExecutor
 from wng.policy_gradient.agent import (
     BGPG,

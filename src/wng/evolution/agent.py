@@ -1,6 +1,5 @@
-"""The face of evolution strategies on environments: learn, predict, evaluate, save."""
+"""Evolution strategies on environments: learn, predict, evaluate, save."""
 
-from functools import partial
 from typing import Any
 
 import jax
@@ -8,7 +7,6 @@ import numpy as np
 
 from wng.agents.agent import BaseAgent
 from wng.evolution.config import EvolutionConfig
-from wng.evolution.maps import keep_map
 from wng.evolution.methods import METHODS, preset
 from wng.evolution.strategy import State
 from wng.evolution.trainer import EvolutionTrainer
@@ -18,24 +16,10 @@ from wng.runs.training import Row
 
 
 class Evolution(BaseAgent):
-    """A policy that evolves in an environment. For a black box of your own see `wng.WNES`, ….
-
-    Its most likely action is that of the policy at the centre without noise.
+    """A policy that evolves in an environment; for a black box of your own see `wng.WNES`.
 
     Args:
-      env: a Gymnasium id.
-      method: such as "wnes"; `wng methods` lists them.
-      seed: of everything random.
-      settings: tuned, paper or released; see `wng.evolution.methods.preset`.
-      embedding: Φ as a function of a `wng.Trajectory`, in place of a name. It sees a whole
-        episode; `observations[t]` is what step t led to.
-      config: a whole configuration, in place of a preset.
-      executor: where episodes run, such as a `wng.RayExecutor`; by default here.
-      overrides: fields of `wng.EvolutionConfig`.
-
-    Attributes:
-      config: every setting.
-      steps: environment steps so far.
+      executor: Where episodes run, such as a `wng.RayExecutor`; in this process by default.
     """
 
     kind = "evolution"
@@ -54,32 +38,15 @@ class Evolution(BaseAgent):
 
     @property
     def params(self) -> Any:
-        """Parameters of the policy, the centre of the population."""
+        """Parameters of the policy, the center of the population."""
         return self._trainer.strategy.params(self._trainer.state)
 
     def shown(self, row: Row) -> Row:
-        """What the progress bar says."""
-        fields = {"return": row["return"], "population": row["population_mean"]}
-        if "past_wall" in row:
-            fields["past wall"] = row["population_past_wall"]
-        if row["dropped"]:
-            fields["dropped"] = row["dropped"]
-        return fields
+        """See `EvolutionTrainer.shown`."""
+        return self._trainer.shown(row)
 
     def _keep(self, run: RunDirectory) -> None:
-        trainer = self._trainer
-        if trainer.map is not None and trainer.episodes is not None:
-            keep_map(run.path, trainer.iteration, trainer.episodes)
+        self._trainer.keep(run.path)
 
     def _actions(self, state: State, rows: np.ndarray, key: jax.Array | None) -> np.ndarray:
-        trainer = self._trainer
-        noise: np.ndarray = np.zeros((len(rows), trainer.spec.action_size), np.float32)
-        if key is not None:
-            noise = self.config.action_noise * np.asarray(jax.random.normal(key, noise.shape))
-        return np.asarray(_act(trainer.policy, trainer.strategy.params(state), rows, noise))
-
-
-@partial(jax.jit, static_argnums=0)
-def _act(policy: Any, params: Any, rows: Any, noise: Any) -> Any:
-    layers = policy.layers(params)
-    return jax.vmap(lambda row, eps: policy.act(layers, row, eps))(rows, noise)
+        return self._trainer.actions(state, rows, key)
