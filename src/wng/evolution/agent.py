@@ -16,11 +16,7 @@ from wng.runs.training import Row
 
 
 class Evolution(BaseAgent):
-    """A policy that evolves in an environment; for a black box of your own see `wng.WNES`.
-
-    Args:
-      executor: Where episodes run, such as a `wng.RayExecutor`; in this process by default.
-    """
+    """A policy that evolves in an environment; `executor` says where its episodes run."""
 
     kind = "evolution"
 

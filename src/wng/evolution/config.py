@@ -19,8 +19,7 @@ class StrategyConfig:
     proximity: str = "none"
     """Distance that is added to the fitness: none, novelty, wasserstein, or module:object."""
     geometry: str = "euclidean"
-    """Metric that turns the gradient into a direction: euclidean, wasserstein, or
-    module:object."""
+    """Metric of the direction of a step: euclidean, wasserstein, or module:object."""
 
     # Population
     population: int = 100
@@ -44,8 +43,7 @@ class StrategyConfig:
     dual_features: int = 200
     """proximity=wasserstein: random features of the two test functions."""
     dual_gamma: float = 0.1
-    """proximity=wasserstein: smoothing of the distance, relative to the mean squared distance
-    of behaviors."""
+    """proximity=wasserstein: smoothing of W₂, relative to the mean squared distance."""
     dual_steps: int = 100
     """proximity=wasserstein: ascent steps on the test functions per generation."""
     archive: int = 1000
@@ -55,8 +53,7 @@ class StrategyConfig:
 
     # Geometry
     delta: float = -1.3
-    """δ ≤ 1, the share of the natural gradient in the direction; a negative one moves behaviors
-    on purpose."""
+    """δ ≤ 1, the share of the natural gradient; a negative one moves behaviors on purpose."""
     num_basis: int = 20
     """M, the rank of the metric."""
     damping: float = 0.1

@@ -14,7 +14,7 @@ from wng.envs.mujoco_batch import default_threads
 from wng.envs.resolve import find
 from wng.envs.workers import why_no_workers
 from wng.evolution.episodes import Episodes, Rollout, Rows, Setup, episodes_key, summarize
-from wng.evolution.steppers import GymStepper, MujocoStepper, SteppedEvaluator
+from wng.evolution.steppers import SteppedEvaluator, gym_stepper, mujoco_stepper
 
 # Attributes of `env.unwrapped` that allow a backend, the fastest first.
 ATTRIBUTES = {"jax": "jax_env", "mujoco": "mujoco_task"}
@@ -67,9 +67,7 @@ def _compiled(env: JaxEnv, rows: Rows, setup: Setup) -> Callable[[Any, PRNGKeyAr
             *following, reward, over = env.step(state, action)
             # After the end of an episode its state no longer changes.
             kept = jax.tree.map(
-                lambda new, old: jnp.where(alive, new, old),
-                tuple(following),
-                (state, observation),
+                lambda new, old: jnp.where(alive, new, old), tuple(following), (state, observation)
             )
             # A non-finite observation ends the episode and makes its return non-finite.
             broken = ~(jnp.isfinite(observation).all() & jnp.isfinite(kept[1]).all())
@@ -96,6 +94,7 @@ def make_evaluator(
     `wng.envs.jax_env.JaxEnv`), `mujoco_task` (a `wng.envs.mujoco_batch.MujocoTask`).
     """
     env, _ = find(env_id)
+    parts: dict[str, Any]
     try:
         parts = {name: getattr(env.unwrapped, attr, None) for name, attr in ATTRIBUTES.items()}
         alone = default_threads() == 1 or why_no_workers(env.spec)
@@ -104,19 +103,17 @@ def make_evaluator(
     if backend == "auto":
         allowed = (name for name, part in parts.items() if part is not None)
         backend = next(allowed, "gymnasium" if alone else "workers")
-    part = parts.get(backend)
-    if backend in ATTRIBUTES and part is None:
+    if parts.get(backend, env) is None:
         raise ValueError(
             f"'{env_id}' cannot run on backend '{backend}': its environment has no attribute "
             f"'{ATTRIBUTES[backend]}'; leave the backend 'auto'."
         )
     if backend == "jax":
-        return JaxEvaluator(part, rows, setup, seed)
-    stepper = (
-        MujocoStepper(part, rows, seed)
-        if backend == "mujoco"
-        else GymStepper(env_id, rows, seed, backend)
-    )
+        return JaxEvaluator(parts["jax"], rows, setup, seed)
+    if backend == "mujoco":
+        stepper = mujoco_stepper(parts["mujoco"], rows, seed)
+    else:
+        stepper = gym_stepper(env_id, rows, seed, backend)
     return SteppedEvaluator(backend, stepper, rows, setup, seed)
 
 

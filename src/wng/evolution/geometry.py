@@ -36,17 +36,9 @@ class Geometry:
         sample: Sample,
         basis: Basis | None,
     ) -> tuple[Gradient, Float[Array, ""]]:
-        """Turn a gradient into a direction.
+        """Return Δθ for the gradient ĝ = `g`, and the damping ε of the metric.
 
-        Args:
-          config: Settings of the strategy.
-          key: Random key of this generation.
-          g: ĝ, the gradient of the fitness.
-          sample: Members and how they behaved.
-          basis: Basis that replaces the kernel basis, if the user gave one.
-
-        Returns:
-          Δθ, and the damping ε of the metric.
+        `key` is new in each generation; `basis` replaces the kernel basis if it is not None.
         """
         return g, jnp.zeros(())
 

@@ -24,15 +24,7 @@ def member(
     center: Float[Array, " p"],
     number: int | Array,
 ) -> Float[Array, " p"]:
-    """Make θ̃_n = θ + σε_n.
-
-    Args:
-      config: Settings of the strategy.
-      key: Key of the strategy.
-      generation: Number of the generation.
-      center: θ, flat.
-      number: n, the number of the member.
-    """
+    """Make θ̃_n = θ + σε_n; θ is the `center`, n the `number`, `key` that of the strategy."""
     pair = number // 2 if config.antithetic else number
     key = jax.random.fold_in(key_for(key, MEMBERS, generation), pair)
     noise = jax.random.normal(key, center.shape, center.dtype)

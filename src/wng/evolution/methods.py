@@ -13,11 +13,11 @@ def _method(title: str, proximity: str, geometry: str, about: str) -> Method:
 
 METHODS: dict[str, Method] = {
     "es": _method("ES", "none", "euclidean", "evolution strategy"),
-    "esclip": _method("ES-clip", "none", "euclidean", "the same, its direction clipped by norm"),
-    "nsres": _method("NSR-ES", "novelty", "euclidean", "novelty beside the return"),
-    "bges": _method("BGES", "wasserstein", "euclidean", "W₂ to earlier behaviours beside it"),
+    "esclip": _method("ES-clip", "none", "euclidean", "ES with its direction clipped by norm"),
+    "nsres": _method("NSR-ES", "novelty", "euclidean", "return and novelty"),
+    "bges": _method("BGES", "wasserstein", "euclidean", "return and W₂ to earlier behaviors"),
     "wnes": _method("WNES", "none", "wasserstein", "Wasserstein natural gradient"),
-    "bgwnes": _method("BG-WNES", "wasserstein", "wasserstein", "W₂ distance and WNG"),
+    "bgwnes": _method("BG-WNES", "wasserstein", "wasserstein", "BGES with WNG"),
 }
 # The paper's settings: the quadruped has its own, all other tasks those of the point.
 RELEASED: dict[str, Any] = {

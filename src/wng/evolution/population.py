@@ -124,8 +124,7 @@ class Population:
             np.concatenate([x[fresh:] for x, fresh in zip(column, self._fresh, strict=True)])
             for column in zip(*(episodes[:-1] for episodes in found), strict=True)
         ]
-        returns, behaviors, lengths, final_observations = rows
-        return Episodes(returns, behaviors, lengths, final_observations, found[-1].path)
+        return Episodes._make([*rows, found[-1].path])
 
     def close(self) -> None:
         """Stop the environments."""

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from wng.behavior.distance import (
     Potentials,
@@ -50,17 +50,7 @@ class Proximity:
         return {}
 
     def fitness(self, config: StrategyConfig, past: Any, keys: Keys, sample: Sample) -> Fitness:
-        """Compute what the strategy maximizes.
-
-        Args:
-          config: Settings of the strategy.
-          past: What is remembered of earlier generations; `empty` made the first.
-          keys: Random keys.
-          sample: Members and how they behaved.
-
-        Returns:
-          The fitness of each member, the distance to the past (a metric), and the new past.
-        """
+        """Return the fitness of each member, the distance to the past, and the new past."""
         return sample.returns, jnp.zeros(()), past
 
 
@@ -75,67 +65,10 @@ class Archive(NamedTuple):
     behaviors: Float[Array, "A d"]
     added: Int[Array, ""]  # total, may exceed the capacity
 
-    def novelty(self, X: Float[Array, "N d"], neighbors: int) -> Float[Array, " N"]:
-        """Return the mean distance to the nearest behaviors in the archive; 0 if it is empty."""
-        size = self.behaviors.shape[0]
-        known = jnp.arange(size) < self.added
-        distances = jnp.sqrt(squared_distances(X, self.behaviors))
-        nearest = -jax.lax.top_k(jnp.where(known, -distances, -jnp.inf), min(neighbors, size))[0]
-        found = jnp.isfinite(nearest)
-        return jnp.where(found, nearest, 0).sum(axis=1) / jnp.maximum(found.sum(axis=1), 1)
-
     def add(self, behavior: Float[Array, " d"]) -> "Archive":
         """Return the archive with one more behavior."""
         place = self.added % self.behaviors.shape[0]
         return Archive(self.behaviors.at[place].set(behavior), self.added + 1)
-
-
-class Memory(NamedTuple):
-    """Behaviors of the last n populations, and the test functions, which carry over."""
-
-    behaviors: Float[Array, "n N d"]
-    added: Int[Array, ""]  # total, may exceed the capacity
-    potentials: Potentials
-
-    def distance(
-        self,
-        key: PRNGKeyArray,
-        X: Float[Array, "N d"],
-        kept: Bool[Array, " N"],
-        *,
-        gamma: float,
-        steps: int,
-    ) -> tuple[Float[Array, " N"], Float[Array, ""], Potentials]:
-        """Return f at each behavior, the distance to the past, and improved test functions.
-
-        Behaviors are scaled by their root-mean-square distance, so that γ, the width of the
-        features and the step size suit any behavior. `key` must be the same in all generations,
-        because the test functions are weights on features drawn with it.
-        """
-        past = self.behaviors.reshape(-1, X.shape[1])
-        squares = squared_distances(X, past)
-        count = jnp.maximum(kept.sum(), 1)
-        weights = jnp.where(kept, X.shape[0] / count, 0.0)
-        mean_square = weights @ squares.mean(axis=1) / X.shape[0]
-        scale = jnp.sqrt(jnp.where(mean_square > 0, mean_square, 1))
-        origin = past.mean(axis=0)
-        X, past = (X - origin) / scale, (past - origin) / scale
-        features = random_features(key, X.shape[1], self.potentials.f.size)
-        potentials = dual_ascent(self.potentials, features, X, past, gamma, steps, weights=weights)
-        value = dual_value(potentials, features, X, past, gamma, weights) * scale**2
-        empty = self.added == 0
-        f = jnp.where(empty, 0, features(X) @ potentials.f)
-        potentials = jax.tree.map(
-            lambda new, old: jnp.where(empty, old, new), potentials, self.potentials
-        )
-        return f, jnp.where(empty, 0, value), potentials
-
-    def add(self, X: Float[Array, "N d"], potentials: Potentials) -> "Memory":
-        """Return the memory with one more population; the first one fills every place."""
-        place = self.added % self.behaviors.shape[0]
-        first = jnp.broadcast_to(X, self.behaviors.shape)
-        behaviors = jnp.where(self.added == 0, first, self.behaviors.at[place].set(X))
-        return Memory(behaviors, self.added + 1, potentials)
 
 
 class Novelty(Proximity):
@@ -151,13 +84,37 @@ class Novelty(Proximity):
         """See `Proximity`."""
         return {f"archive={config.archive}": config.archive * dim}
 
+    def compare(self, config: StrategyConfig, past: Archive, X: Float[Array, "N d"]) -> Array:
+        """Compute the novelty of each behavior; 0 if the archive is empty."""
+        size = past.behaviors.shape[0]
+        distances = jnp.sqrt(squared_distances(X, past.behaviors))
+        known = jnp.where(jnp.arange(size) < past.added, -distances, -jnp.inf)
+        nearest = -jax.lax.top_k(known, min(config.neighbors, size))[0]
+        found = jnp.isfinite(nearest)
+        return jnp.where(found, nearest, 0).sum(axis=1) / jnp.maximum(found.sum(axis=1), 1)
+
     def fitness(self, config: StrategyConfig, past: Archive, keys: Keys, sample: Sample) -> Fitness:
         """See `Proximity`."""
         X, kept = sample.behaviors, sample.kept
-        each = past.novelty(X, config.neighbors)
+        each = self.compare(config, past, X)
         distance = jnp.where(kept, each, 0).sum() / jnp.maximum(kept.sum(), 1)
         chosen = jax.random.randint(keys.fresh, (), 0, X.shape[0])  # represents the population
         return mixed(config, sample, each), distance, past.add(X[chosen])
+
+
+class Memory(NamedTuple):
+    """Behaviors of the last n populations, and the test functions, which carry over."""
+
+    behaviors: Float[Array, "n N d"]
+    added: Int[Array, ""]  # total, may exceed the capacity
+    potentials: Potentials
+
+    def add(self, X: Float[Array, "N d"], potentials: Potentials) -> "Memory":
+        """Return the memory with one more population; the first one fills every place."""
+        place = self.added % self.behaviors.shape[0]
+        first = jnp.broadcast_to(X, self.behaviors.shape)
+        behaviors = jnp.where(self.added == 0, first, self.behaviors.at[place].set(X))
+        return Memory(behaviors, self.added + 1, potentials)
 
 
 class Wasserstein(Proximity):
@@ -173,19 +130,41 @@ class Wasserstein(Proximity):
 
     def memory_size(self, config: StrategyConfig, dim: int) -> dict[str, int]:
         """See `Proximity`."""
+        size, features = config.population, config.dual_features
         return {
-            f"memory={config.memory}": config.memory * config.population * dim,
-            f"dual_features={config.dual_features}": config.dual_features
-            * max(config.population, dim),
+            f"memory={config.memory}": config.memory * size * dim,
+            f"dual_features={features}": features * max(size, dim),
         }
+
+    def compare(
+        self, config: StrategyConfig, past: Memory, key: PRNGKeyArray, X: Array, kept: Array
+    ) -> tuple[Float[Array, " N"], Float[Array, ""], Potentials]:
+        """Compute f at each behavior, the distance to the past, and improved test functions.
+
+        Behaviors are scaled by their root-mean-square distance, so that γ, the width of the
+        features and the step size suit any behavior. `key` must be the same in all generations,
+        because the test functions are weights on features drawn with it.
+        """
+        gamma, old = config.dual_gamma, past.behaviors.reshape(-1, X.shape[1])
+        squares = squared_distances(X, old)
+        count = jnp.maximum(kept.sum(), 1)
+        weights = jnp.where(kept, X.shape[0] / count, 0.0)
+        mean_square = weights @ squares.mean(axis=1) / X.shape[0]
+        scale = jnp.sqrt(jnp.where(mean_square > 0, mean_square, 1))
+        origin = old.mean(axis=0)
+        X, old = (X - origin) / scale, (old - origin) / scale
+        features = random_features(key, X.shape[1], past.potentials.f.size)
+        potentials = dual_ascent(
+            past.potentials, features, X, old, gamma, config.dual_steps, weights=weights
+        )
+        value = dual_value(potentials, features, X, old, gamma, weights) * scale**2
+        found, nothing = (features(X) @ potentials.f, value, potentials), (0, 0, past.potentials)
+        return jax.tree.map(lambda x, y: jnp.where(past.added == 0, y, x), found, nothing)
 
     def fitness(self, config: StrategyConfig, past: Memory, keys: Keys, sample: Sample) -> Fitness:
         """See `Proximity`."""
         X = sample.behaviors
-        # The same features in all generations: the test functions carry over.
-        each, distance, potentials = past.distance(
-            keys.fixed, X, sample.kept, gamma=config.dual_gamma, steps=config.dual_steps
-        )
+        each, distance, potentials = self.compare(config, past, keys.fixed, X, sample.kept)
         return mixed(config, sample, each), distance, past.add(X, potentials)
 
 

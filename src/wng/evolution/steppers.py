@@ -1,7 +1,8 @@
 """Evaluators of environments outside JAX, stepped together by one call of the policies."""
 
+from collections.abc import Callable
 from functools import lru_cache, partial
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -12,18 +13,15 @@ from wng.envs.mujoco_batch import MujocoBatch
 from wng.envs.worker import episode_seed
 from wng.evolution.episodes import Episodes, Rollout, Rows, Setup, episodes_key, summarize
 
+Stepped = tuple[np.ndarray, np.ndarray, np.ndarray]  # next observations, rewards, episode is over
 
-class Stepper(Protocol):
+
+class Stepper(NamedTuple):
     """Environments of a population that take a step together."""
 
-    def reset(self, generation: int) -> np.ndarray:
-        """Start the episodes of a generation and return their observations."""
-
-    def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the observations after a step, rewards, and which episodes are over."""
-
-    def close(self) -> None:
-        """Stop the environments."""
+    reset: Callable[[int], np.ndarray]  # starts the episodes of a generation
+    step: Callable[[np.ndarray], Stepped]
+    close: Callable[[], None]
 
 
 class SteppedEvaluator:
@@ -81,42 +79,22 @@ def _compiled(setup: Setup) -> tuple[Any, Any, Any, Any]:
     )
 
 
-class GymStepper:
-    """Any Gymnasium environment, one copy for each member."""
+def gym_stepper(env_id: str, rows: Rows, seed: int, backend: Any) -> Stepper:
+    """Make a copy of a Gymnasium environment for each member."""
+    env: Any = envs.make(env_id, rows.number, seed, backend, offset=rows.first)
 
-    def __init__(self, env_id: str, rows: Rows, seed: int, backend: Any):
-        self._env: Any = envs.make(env_id, rows.number, seed, backend, offset=rows.first)
+    def step(actions: np.ndarray) -> Stepped:
+        found = env.step(actions)
+        return found.final_observations, found.rewards, found.terminated | found.truncated
 
-    def reset(self, generation: int) -> np.ndarray:
-        """See `Stepper`."""
-        return self._env.reset(generation)
-
-    def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """See `Stepper`."""
-        step = self._env.step(actions)
-        return step.final_observations, step.rewards, step.terminated | step.truncated
-
-    def close(self) -> None:
-        """See `Stepper`."""
-        self._env.close()
+    return Stepper(env.reset, step, env.close)
 
 
-class MujocoStepper:
-    """A MuJoCo task, stepped in batches on all cores."""
+def mujoco_stepper(task: Any, rows: Rows, seed: int) -> Stepper:
+    """Make a MuJoCo task that is stepped in batches on all cores."""
+    batch = MujocoBatch(task, rows.number)
 
-    def __init__(self, task: Any, rows: Rows, seed: int):
-        self._batch, self._rows, self._seed = MujocoBatch(task, rows.number), rows, seed
+    def reset(generation: int) -> np.ndarray:
+        return batch.reset([episode_seed(seed, member, generation) for member in rows.members])
 
-    def reset(self, generation: int) -> np.ndarray:
-        """See `Stepper`."""
-        return self._batch.reset(
-            [episode_seed(self._seed, member, generation) for member in self._rows.members]
-        )
-
-    def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """See `Stepper`."""
-        return self._batch.step(actions)
-
-    def close(self) -> None:
-        """See `Stepper`."""
-        self._batch.close()
+    return Stepper(reset, batch.step, batch.close)

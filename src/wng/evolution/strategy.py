@@ -7,7 +7,7 @@ added to the fitness) and the *geometry* (the metric that turns the gradient int
 
 import dataclasses
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -44,7 +44,7 @@ class Strategy:
 
     Args:
       params: θ at the start, any pytree of floating-point arrays.
-      config: Settings; a `StrategyConfig` by default.
+      config: Settings; by default `defaults`, those of the class.
       optimizer: Any optax optimizer, in place of Adam; it is given −Δθ.
       basis: Fixed basis, such as `wng.polynomial_basis`, in place of a kernel basis.
       settings: Fields of the configuration to override.
@@ -54,6 +54,8 @@ class Strategy:
       proximity: The object that `config.proximity` names.
       geometry: The object that `config.geometry` names.
     """
+
+    defaults: ClassVar[StrategyConfig] = StrategyConfig()
 
     def __init__(
         self,
@@ -65,7 +67,7 @@ class Strategy:
         **settings: Any,
     ):
         check_params(params)
-        config = StrategyConfig() if config is None else config
+        config = self.defaults if config is None else config
         if not isinstance(config, StrategyConfig):
             raise ValueError(
                 f"config must be a StrategyConfig, got a {type(config).__name__}: pass settings "
@@ -102,14 +104,8 @@ class Strategy:
         if behavior_size is not None:
             check_count(behavior_size, "behavior_size", 1)
             past = self.proximity.empty(self.config, behavior_size)
-        return State(
-            center=self._flat,
-            optimizer=self._optimizer.init(self._unravel(self._flat)),
-            generation=jnp.zeros((), int),
-            key=key,
-            past=past,
-            skipped=jnp.zeros((), int),
-        )
+        optimizer, zero = self._optimizer.init(self._unravel(self._flat)), jnp.zeros((), int)
+        return State(self._flat, optimizer, zero, key, past, skipped=zero)
 
     def params(self, state: State) -> Any:
         """Return θ as a pytree like the one the strategy was made with."""
@@ -133,11 +129,7 @@ class Strategy:
         return self._ask_all(state), state
 
     def tell(
-        self,
-        state: State,
-        candidates: Any,
-        returns: ArrayLike,
-        behaviors: ArrayLike | None = None,
+        self, state: State, candidates: Any, returns: ArrayLike, behaviors: ArrayLike | None = None
     ) -> tuple[State, Metrics]:
         """Move θ by what the members achieved (higher is better) and how they behaved.
 
@@ -180,16 +172,17 @@ class Strategy:
                     f"shape {list(size)}."
                 )
             X = jnp.asarray(behaviors, float).reshape(population, -1)
-            if state.past is None:
-                state = state._replace(past=self.proximity.empty(self.config, X.shape[1]))
+        if state.past is None:
+            state = state._replace(past=self.proximity.empty(self.config, X.shape[1]))
         return self._tell_all(state, candidates, jnp.asarray(returns, float), X)
 
     def _update(
         self, state: State, candidates: Any, returns: Array, X: Array
     ) -> tuple[State, Metrics]:
         config = self.config
-        made = jax.eval_shape(partial(self.proximity.empty, config, X.shape[1]))
-        if _shapes(state.past) != _shapes(made):
+        empty = jax.eval_shape(partial(self.proximity.empty, config, X.shape[1]))
+        past, empty = (jax.tree.map(lambda x: x.shape, tree) for tree in (state.past, empty))
+        if past != empty:
             raise ValueError(
                 f"behaviors have length {X.shape[1]}, which is not the length of those told "
                 "before: use one embedding for all generations."
@@ -203,19 +196,13 @@ class Strategy:
             behaviors=jnp.where(kept[:, None], X, X[jnp.argmax(kept)]),
             kept=kept,
         )
-        fixed, fresh, basis = (
-            key_for(state.key, purpose, generation)
-            for purpose, generation in (
-                (FIXED, 0),
-                (FRESH, state.generation),
-                (BASIS, state.generation),
-            )
-        )
-        fitness, distance, past = self.proximity.fitness(
-            config, state.past, Keys(fixed, fresh), sample
-        )
+        new_key = partial(key_for, state.key, generation=state.generation)
+        keys = Keys(fixed=key_for(state.key, FIXED, 0), fresh=new_key(FRESH))
+        fitness, distance, past = self.proximity.fitness(config, state.past, keys, sample)
         gradient = es_gradient(sample.noise, fitness, config.sigma, kept)
-        direction, epsilon = self.geometry.direction(config, basis, gradient, sample, self._basis)
+        direction, epsilon = self.geometry.direction(
+            config, new_key(BASIS), gradient, sample, self._basis
+        )
         norm = jnp.linalg.norm(direction)
         if config.max_norm:
             direction = direction * jnp.minimum(1, config.max_norm / jnp.maximum(norm, 1e-30))
@@ -241,44 +228,16 @@ class Strategy:
             "epsilon": epsilon,
             "distance": distance,
         }
-        new = State(
-            center,
-            optimizer,
-            state.generation + 1,
-            state.key,
-            past,
-            state.skipped + jnp.where(good, 0, 1),
-        )
-        return new, metrics
+        counts = {"generation": state.generation + 1, "skipped": state.skipped + ~good}
+        return state._replace(center=center, optimizer=optimizer, past=past, **counts), metrics
 
 
-def _shapes(tree: Any) -> Any:
-    return jax.tree.map(lambda leaf: leaf.shape, tree)
-
-
-def _method_class(name: str, key: str) -> type[Strategy]:
+def _method_class(key: str) -> type[Strategy]:
+    """Make the class of a method, with the settings of `wng train <method>` as its defaults."""
     method = METHODS[key]
-
-    class Chosen(Strategy):
-        def __init__(
-            self,
-            params: Any,
-            *,
-            optimizer: optax.GradientTransformation | None = None,
-            basis: Basis | None = None,
-            **settings: Any,
-        ):
-            config = StrategyConfig(**{**method.axes, **TUNED[key]})
-            super().__init__(params, config, optimizer=optimizer, basis=basis, **settings)
-
-    Chosen.__name__ = Chosen.__qualname__ = name
-    Chosen.__doc__ = (
-        f"{method.title}: {method.about}. Settings default to those of `wng train {key}`; the "
-        "arguments are those of `wng.Strategy`."
-    )
-    return Chosen
+    about = f"{method.title}: {method.about}. See `wng.Strategy` for the arguments."
+    defaults = StrategyConfig(**{**method.axes, **TUNED[key]})
+    return type(key.upper(), (Strategy,), {"__doc__": about, "defaults": defaults})
 
 
-ES, NSRES, BGES, WNES, BGWNES = (
-    _method_class(key.upper(), key) for key in ("es", "nsres", "bges", "wnes", "bgwnes")
-)
+ES, NSRES, BGES, WNES, BGWNES = map(_method_class, ("es", "nsres", "bges", "wnes", "bgwnes"))

@@ -31,15 +31,7 @@ FRUITLESS = 3  # generations in a row without a step before training stops
 
 
 class EvolutionTrainer:
-    """Strategy and population of one run. A generation depends only on the state before it.
-
-    Args:
-      env: Gymnasium id.
-      config: Settings.
-      seed: Random seed.
-      embedding: Φ as a function of a `wng.Trajectory`, in place of `config.embedding`.
-      executor: Where episodes run; in this process by default.
-    """
+    """Strategy and population of one run. A generation depends only on the state before it."""
 
     def __init__(
         self,
@@ -59,14 +51,9 @@ class EvolutionTrainer:
         if not horizon:
             raise ValueError(f"'{env}' has no time limit: set the length of episodes, --horizon.")
         self.horizon = min(horizon, spec.max_episode_steps or horizon)
+        bounds = spec.discrete, spec.action_low, spec.action_high
         self.policy = Policy(
-            spec.observation_size,
-            spec.action_size,
-            config.policy,
-            config.hidden,
-            spec.discrete,
-            spec.action_low,
-            spec.action_high,
+            spec.observation_size, spec.action_size, config.policy, config.hidden, *bounds
         )
         check_memory(f"a policy with hidden={config.hidden}", self.policy.least_memory)
         check_memory(
@@ -84,9 +71,8 @@ class EvolutionTrainer:
         self.state = self.initial_state()
         self.iteration = self.steps = self.fruitless = 0
         self.episodes: Episodes | None = None  # of the last generation
-        self.population = Population(
-            Task(env, config, setup, self.seed), executor or LocalExecutor()
-        )
+        task = Task(env, config, setup, self.seed)
+        self.population = Population(task, executor or LocalExecutor())
 
     def initial_state(self) -> State:
         """Return the state before the first generation; it depends only on the seed."""
@@ -142,21 +128,16 @@ class EvolutionTrainer:
                 "to a finite step: fix the environment, or lower sigma or the learning rate, and "
                 "resume from the last checkpoint."
             )
-        # One statement without a call, so that an interrupt cannot split it.
-        self.state, self.iteration, self.steps, self.fruitless, self.episodes = (
-            state,
-            self.iteration + 1,
-            steps,
-            fruitless,
-            episodes,
-        )
-        done = float(episodes.returns[-1])
+        # One statement without a call assigns all, so that an interrupt cannot split it.
+        done = state, self.iteration + 1, steps, fruitless, episodes
+        self.state, self.iteration, self.steps, self.fruitless, self.episodes = done
+        center = float(episodes.returns[-1])
         row = {
             "iteration": self.iteration,
             "steps": self.steps,
             "episodes": self.iteration * self.config.population,
-            "return": done,
-            "return_recent": done,
+            "return": center,
+            "return_recent": center,
             **numbers,
             "skipped": skipped,
         }
@@ -164,10 +145,8 @@ class EvolutionTrainer:
             past = [self.map.past_wall(*x[:2]) for x in episodes.final_observations.tolist()]
             row["past_wall"] = float(past[-1])
             row["population_past_wall"] = float(np.mean(past[:-1]))
-        return row | {
-            "seconds": time.perf_counter() - start,
-            "seconds_episodes": evaluated - start,
-        }
+        seconds = time.perf_counter() - start
+        return row | {"seconds": seconds, "seconds_episodes": evaluated - start}
 
     def checkpoint(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """Return everything needed to resume after the last whole generation."""
@@ -182,8 +161,8 @@ class EvolutionTrainer:
         saved = {name.removeprefix("strategy/"): x for name, x in arrays.items()}
         state = restore_tree(_without_key(self.state), saved)
         self.state = state._replace(key=self.state.key)  # which follows from the seed
-        self.iteration, self.steps = info["iteration"], info["steps"]
-        self.fruitless = info["fruitless"]
+        counters = (info[name] for name in ("iteration", "steps", "fruitless"))
+        self.iteration, self.steps, self.fruitless = counters
         return None
 
     def close(self) -> None:
