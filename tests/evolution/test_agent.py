@@ -299,7 +299,7 @@ def test_an_embedding_of_ones_own(tmp_path) -> None:
         ({"population": 7}, "population=7 must be even"),
         ({"population": 0}, "population must be at least 2"),
         ({"population": 8.0}, "population must be a whole number"),
-        ({"num_basis": 9}, "num_basis=9 needs as many behaviours, but the population is only 8"),
+        ({"num_basis": 9}, "num_basis=9 needs as many behaviors, but the population is only 8"),
         ({"sigma": 0.0}, "sigma must be finite, positive"),
         ({"sigma": float("nan")}, "sigma must be finite"),
         ({"delta": 1.5}, "delta must be finite and at most 1"),

@@ -13,6 +13,7 @@ import pytest
 from evolution.small_envs import mean_state
 from evolution.tiny import ENV, TINY, without_times
 from wng.behavior.embedding import as_embedding
+from wng.evolution.episodes import Setup
 from wng.evolution.methods import preset
 from wng.evolution.policies import Policy
 from wng.evolution.population import Population, Task
@@ -120,7 +121,7 @@ def test_what_travels_back_does_not_depend_on_the_parameters() -> None:
 def test_blocks_have_one_size_and_at_least_two_members(places: int, expected: list) -> None:
     config = preset("es", population=10, hidden=(4,))
     policy = Policy(2, 1, "dense", (4,), low=(-1.0,), high=(1.0,))
-    task = Task(LINE, config, policy, as_embedding(mean_state), 10, 0)
+    task = Task(LINE, config, Setup(policy, as_embedding(mean_state), 10, 0.1), 0)
     population = Population(task, Pieces(places))
     assert [(b._rows.first, b._rows.number) for b in population.blocks] == expected
     assert {b._rows.center for b in population.blocks} == {10}

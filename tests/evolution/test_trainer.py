@@ -7,7 +7,7 @@ import pytest
 from evolution.small_envs import first_state
 from evolution.tiny import ENV, GENERATION, METHODS, TINY, without_times
 from wng.behavior.embedding import Embedding
-from wng.evolution.evaluators import Episodes
+from wng.evolution.episodes import Episodes
 from wng.evolution.methods import preset
 from wng.evolution.trainer import FRUITLESS, EvolutionTrainer
 from wng.runs.training import NonFiniteError
@@ -201,8 +201,8 @@ def test_a_good_generation_is_a_new_start() -> None:
 
 def test_a_generation_that_was_broken_off_is_begun_again() -> None:
     whole, broken = (trainer(f"{MODULE}Line-v0", "es", backend="gymnasium") for _ in range(2))
-    stepper = broken.population.blocks[0].evaluator._stepper
-    step, calls = stepper.step, 0
+    evaluator = broken.population.blocks[0].evaluator
+    step, calls = evaluator._stepper.step, 0
 
     def interrupted(actions):
         nonlocal calls
@@ -211,7 +211,7 @@ def test_a_generation_that_was_broken_off_is_begun_again() -> None:
             raise KeyboardInterrupt
         return step(actions)
 
-    stepper.step = interrupted
+    evaluator._stepper = evaluator._stepper._replace(step=interrupted)
     broken.iterate()
     with pytest.raises(KeyboardInterrupt):
         broken.iterate()
