@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from wng.runs.files import one_sentence, write_atomic
 
-RED, BLUE, GREY, GREEN, ORANGE = "#d1495b", "#2e6f9e", "#8a8f98", "#3a9d6e", "#e09f3e"
+RED, BLUE, GRAY, GREEN, ORANGE = "#d1495b", "#2e6f9e", "#8a8f98", "#3a9d6e", "#e09f3e"
 
 
 def write_csv(path: Path, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

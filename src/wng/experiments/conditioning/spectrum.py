@@ -16,7 +16,7 @@ from matplotlib.ticker import MaxNLocator
 from wng.estimator.checks import check_count
 from wng.estimator.spectrum import hessian_vector_product, leading_eigenvalues
 from wng.evolution.agent import Evolution
-from wng.experiments.output import GREY, figure, save
+from wng.experiments.output import GRAY, figure, save
 from wng.policy_gradient.agent import Agent
 from wng.policy_gradient.networks import Networks, Policy
 from wng.policy_gradient.proximity import surrogate_loss
@@ -152,7 +152,7 @@ def draw_spectrum(spectra: list[Spectrum], to: Path) -> Path:
             axis.fill_between(place, low, high, color=color, alpha=0.18, lw=0)
     # At the point where every line begins: it gives the log scale a value if there is no line.
     axis.plot(
-        [1, 1], [1, 1], ":", color=GREY, lw=1, label="above it: within the noise of the batch"
+        [1, 1], [1, 1], ":", color=GRAY, lw=1, label="above it: within the noise of the batch"
     )
     axis.set_yscale("log")
     axis.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))

@@ -19,7 +19,7 @@ from scipy.spatial.distance import cdist
 from wng.envs.base import check_arguments
 from wng.estimator import WassersteinMetric, jacobian_reparam, kernel_basis
 from wng.estimator.checks import check_memory
-from wng.experiments.output import BLUE, GREY, RED, figure, markdown_table, save, write_csv
+from wng.experiments.output import BLUE, GRAY, RED, figure, markdown_table, save, write_csv
 from wng.experiments.report import write_report
 
 
@@ -136,7 +136,7 @@ def compute(settings: TransportSettings, example: Example) -> Result:
 
 def draw(axis: Axes, result: Result) -> None:
     """Two clouds and the arrows between them."""
-    axis.plot(*result.before.T, ".", color=GREY, ms=3, alpha=0.5, label=r"samples of $q_\theta$")
+    axis.plot(*result.before.T, ".", color=GRAY, ms=3, alpha=0.5, label=r"samples of $q_\theta$")
     axis.plot(
         *result.after.T, ".", color=BLUE, ms=3, alpha=0.35, label=r"samples of $q_{\theta+u}$"
     )
