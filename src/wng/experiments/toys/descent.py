@@ -22,8 +22,14 @@ from jaxtyping import Array, Float
 
 from wng.estimator import gaussian
 from wng.estimator.gaussian import Parameterization
-from wng.experiments.toys.axes import GEOMETRIES, PROXIMITIES, GeometryName, ProximityName, Theta
-from wng.experiments.toys.settings import ToySettings
+from wng.experiments.toys.axes import (
+    GEOMETRIES,
+    PROXIMITIES,
+    GeometryName,
+    ProximityName,
+    Theta,
+    ToySettings,
+)
 
 NODES, WEIGHTS = (a / 2 for a in np.polynomial.legendre.leggauss(24))
 NODES = NODES + 0.5  # on [0, 1]

@@ -12,10 +12,15 @@ from rich.progress import Progress
 
 from wng.estimator.gaussian import Parameterization
 from wng.experiments.output import write_csv
-from wng.experiments.toys.axes import GEOMETRIES, PROXIMITIES, GeometryName, ProximityName
+from wng.experiments.toys.axes import (
+    GEOMETRIES,
+    PROXIMITIES,
+    GeometryName,
+    ProximityName,
+    ToySettings,
+)
 from wng.experiments.toys.descent import STATUS, Run, sweep
 from wng.experiments.toys.joint import Alignment, alignments
-from wng.experiments.toys.settings import ToySettings
 
 STEP_SIZES = tuple(round(float(x), 6) for x in np.geomspace(1e-3, 10, 17))
 STARTS = (0.5, 1.0, 2.0, 3.0)  # initial standard deviations; the paper gives none
@@ -49,22 +54,15 @@ class Study:
         self.joint: list[Alignment] = []
         self.starts: dict[tuple[float, GeometryName], Run] = {}  # by initial standard deviation
 
-    def get(
-        self,
-        parameterization: Parameterization,
-        proximity: ProximityName,
-        geometry: GeometryName,
-        step_size: float | None = None,
-        beta: float | None = None,
-    ) -> Run:
+    def get(self, *method: str, step_size: float | None = None, beta: float | None = None) -> Run:
         """Return one run; step size and β default to those of the settings."""
         step_size = self.settings.step_size if step_size is None else step_size
         beta = self.settings.beta if beta is None else beta
-        return self.runs[Method(parameterization, proximity, geometry), step_size, beta]
+        return self.runs[Method(*method), step_size, beta]  # type: ignore[arg-type]
 
-    def final(self, *args: object, **kwargs: object) -> float:
+    def final(self, *method: str, **which: float) -> float:
         """Return the final error of a run."""
-        return float(self.get(*args, **kwargs).error[-1])  # type: ignore[arg-type]
+        return float(self.get(*method, **which).error[-1])
 
     def workable(self, method: Method, threshold: float) -> list[float]:
         """Return the step sizes whose final error is at most `threshold`."""
@@ -127,38 +125,25 @@ def shown_iterations(settings: ToySettings) -> np.ndarray:
 
 
 def write_data(study: Study, folder: Path) -> None:
-    """Write the data of the study as CSV files.
+    """Write CSV files: how every run ended, curves at the default step size, starts, joint.
 
-    `runs.csv` says how every run ended; `curves.csv` has the runs at the default step size,
-    `starts.csv` FNG and WNG from other initial standard deviations, and `joint.csv` the accuracy of
+    `starts.csv` has FNG and WNG from other initial standard deviations, `joint.csv` the accuracy of
     a joint estimate of the metric over all dimensions.
     """
-    write_csv(
-        folder / "runs.csv",
-        [*Method._fields, "step_size", "beta", "final_error", "status", "stopped_at"],
-        (
-            (*method, step_size, beta, float(run.error[-1]), STATUS[run.status], int(run.stopped))
-            for (method, step_size, beta), run in study.runs.items()
-        ),
-    )
+    ends, curves = [], []
     iterations = shown_iterations(study.settings)
-    write_csv(
-        folder / "curves.csv",
-        [*Method._fields, "beta", "iteration", "error", "mean_1", "std_1"],
-        (
-            (*method, beta, int(k), float(run.error[k]), float(run.mean[k]), float(run.std[k]))
-            for (method, step_size, beta), run in study.runs.items()
-            if step_size == study.settings.step_size
-            for k in iterations
-        ),
-    )
-    write_csv(
-        folder / "starts.csv",
-        ["initial_std", "geometry", "iteration", "error"],
-        (
-            (std, geometry, int(k), float(run.error[k]))
-            for (std, geometry), run in study.starts.items()
-            for k in iterations
-        ),
-    )
+    for (method, step_size, beta), run in study.runs.items():
+        end = float(run.error[-1]), STATUS[run.status], int(run.stopped)
+        ends.append((*method, step_size, beta, *end))
+        if step_size == study.settings.step_size:
+            path = zip(iterations.tolist(), *(x[iterations].tolist() for x in run[:3]), strict=True)
+            curves += [(*method, beta, *row) for row in path]
+    starts = [
+        (*key, int(k), float(run.error[k])) for key, run in study.starts.items() for k in iterations
+    ]
+    header = [*Method._fields, "step_size", "beta", "final_error", "status", "stopped_at"]
+    write_csv(folder / "runs.csv", header, ends)
+    header = [*Method._fields, "beta", "iteration", "error", "mean_1", "std_1"]
+    write_csv(folder / "curves.csv", header, curves)
+    write_csv(folder / "starts.csv", ["initial_std", "geometry", "iteration", "error"], starts)
     write_csv(folder / "joint.csv", Alignment._fields, study.joint)
