@@ -8,6 +8,7 @@ not finite: the caller decides what a run that broke down is worth.
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -47,9 +48,7 @@ def on_grid(
 def bootstrap_band(values: np.ndarray, draws: int = 1000) -> tuple[np.ndarray, np.ndarray]:
     """Return the 95% interval of the mean over runs (axis 0), by resampling runs."""
     pick = np.random.default_rng(0).integers(len(values), size=(draws, len(values)))
-    means = values[pick].mean(axis=1)
-    low, high = np.percentile(means, [2.5, 97.5], axis=0)
-    return low, high
+    return _interval(values[pick].mean(axis=1))
 
 
 def interquartile_mean(scores: np.ndarray) -> float:
@@ -107,8 +106,7 @@ def profile_band(
     """Return the interval of the performance profile, resampled as in `stratified_bootstrap`."""
     tasks = _checked_tasks(scores_by_task)
     found = [performance_profile(scores, thresholds) for scores in _resamples(tasks, draws)]
-    low, high = np.percentile(found, [2.5, 97.5], axis=0)
-    return low, high
+    return _interval(np.array(found))
 
 
 def welch_interval(a: np.ndarray, b: np.ndarray) -> tuple[float, float, float]:
@@ -189,6 +187,6 @@ def _resamples(tasks: list[np.ndarray], draws: int) -> Iterator[np.ndarray]:
         yield np.concatenate([s[row] for s, row in zip(tasks, rows, strict=True)])
 
 
-def _interval(found: np.ndarray) -> tuple[float, float]:
-    low, high = np.percentile(found, [2.5, 97.5])
-    return float(low), float(high)
+def _interval(found: np.ndarray) -> tuple[Any, Any]:
+    low, high = np.percentile(found, [2.5, 97.5], axis=0)
+    return low, high

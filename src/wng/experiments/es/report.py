@@ -17,16 +17,8 @@ from wng.experiments.comparison import (
     write_data,
 )
 from wng.experiments.drawing import draw_aggregates
+from wng.experiments.es import study as es
 from wng.experiments.es.paths import draw_paths
-from wng.experiments.es.study import (
-    BASELINES,
-    BETAS,
-    OURS,
-    EvolutionScale,
-    overcomes_wall,
-    steps_until_past,
-    stuck_return,
-)
 from wng.experiments.output import markdown_table, write_csv
 from wng.experiments.report import (
     FAILS,
@@ -41,12 +33,12 @@ from wng.experiments.report import (
 from wng.experiments.statistics import stratified_bootstrap
 from wng.experiments.study import LAST, Run, finals, summarize_missing
 
-TITLES = [METHODS[method].title for method in OURS]
+TITLES = [METHODS[method].title for method in es.OURS]
 
 
 def baselines(methods: Mapping[str, Sequence[Run]]) -> list[str]:
     """Return the titles of the methods that ours are compared with."""
-    return [name for name, runs in methods.items() if runs[0].job.method in BASELINES]
+    return [name for name, runs in methods.items() if runs[0].job.method in es.BASELINES]
 
 
 def claims(groups: Groups, settings: str) -> list[Claim]:
@@ -54,9 +46,9 @@ def claims(groups: Groups, settings: str) -> list[Claim]:
     chosen = {g: methods for g, methods in groups.items() if g.endswith(f", {settings}")}
     ends, suffix = final_returns(chosen), f" (settings {settings})"
     others = list(dict.fromkeys(t for methods in chosen.values() for t in baselines(methods)))
-    low, high = (f"BGES β={beta:g}" for beta in BETAS)
+    low, high = (f"BGES β={beta:g}" for beta in es.BETAS)
     better = "improves over ES, clipped ES, NSR-ES and BGES"
-    worse = f"BGES does worse with more repulsion (β = {BETAS[1]:g} instead of {BETAS[0]:g})"
+    worse = f"BGES does worse with more repulsion (β = {es.BETAS[1]:g} instead of {es.BETAS[0]:g})"
     both = "BG-WNES does better than BGES with more repulsion"
     return [
         *(compare(f"{t} {better}{suffix}", "both tasks", ends, [t], others) for t in TITLES),
@@ -72,7 +64,9 @@ def reliability(groups: Groups, title: str, suffix: str) -> Claim:
     for group, methods in groups.items():
         present = baselines(methods)
         if title in methods and present:
-            out = {t: np.array([overcomes_wall(r) for r in rs], float) for t, rs in methods.items()}
+            out = {
+                t: np.array([es.overcomes_wall(r) for r in rs], float) for t, rs in methods.items()
+            }
             best = max(present, key=lambda t: float(out[t].mean()))
             p, better = chance(out[title], out[best]), out[title].mean() > out[best].mean()
             verdicts.append(UNDECIDED if p > 0.05 else HOLDS if better else FAILS)
@@ -96,8 +90,8 @@ def table(methods: Mapping[str, Sequence[Run]]) -> str:
     for title, runs in methods.items():
         ends = finals(runs)
         mean, low, high = stratified_bootstrap([ends], np.mean)
-        out = [run for run in runs if overcomes_wall(run)]
-        until = [steps_until_past(run) for run in out]
+        out = [run for run in runs if es.overcomes_wall(run)]
+        until = [es.steps_until_past(run) for run in out]
         rows.append(
             [
                 title,
@@ -124,7 +118,7 @@ def last_path(run: Run, root: Path) -> np.ndarray:
 
 
 def write(
-    scale: EvolutionScale,
+    scale: es.EvolutionScale,
     runs: Sequence[Run],
     missing: Sequence[str],
     root: Path,
@@ -140,7 +134,7 @@ def write(
     for group, methods in groups.items():
         name = group.replace("wng/", "").replace(", ", "_")
         seen = {
-            t: [(last_path(r, root), overcomes_wall(r)) for r in rs] for t, rs in methods.items()
+            t: [(last_path(r, root), es.overcomes_wall(r)) for r in rs] for t, rs in methods.items()
         }
         env = next(iter(methods.values()))[0].job.env
         draw_paths(env, seen, out / "figures" / f"paths_{name}.png")
@@ -158,7 +152,7 @@ def write(
         ]
     header = ["settings", "env", "method", "seed", "step", "x", "y"]
     write_csv(out / "data" / "paths.csv", header, paths)
-    levels = {e: stuck_return(e) for e in dict.fromkeys(run.job.env for run in runs)}
+    levels = {e: es.stuck_return(e) for e in dict.fromkeys(run.job.env for run in runs)}
     stuck = ", ".join(f"{e}: {x:.0f}" for e, x in levels.items() if np.isfinite(x)) or "unknown"
     used = dict.fromkeys(run.job.settings for run in runs)
     found = [claim for settings in used for claim in claims(groups, settings)]

@@ -83,15 +83,11 @@ class Proximity(NamedTuple):
     divergence: Callable[..., Array] | None = None  # of two (mean, variance) pairs
 
 
-def half_wasserstein(*pairs: Array) -> Array:
-    """Return ½W₂² (eq. `proximal_expression_wasserstein`)."""
-    return gaussian.wasserstein_squared(*pairs) / 2
-
-
 PROXIMITIES: dict[ProximityName, Proximity] = {
     "none": Proximity("none"),
     "kl": Proximity("KL", gaussian.kl),  # KL(q_{θ_k} ‖ q_θ), eq. `KL_PPO`
-    "wasserstein": Proximity("W₂", half_wasserstein),
+    # ½W₂², eq. `proximal_expression_wasserstein`
+    "wasserstein": Proximity("W₂", lambda *pairs: gaussian.wasserstein_squared(*pairs) / 2),
 }
 
 

@@ -5,16 +5,9 @@ from collections.abc import Mapping
 import numpy as np
 
 from wng.experiments.report import FAILS, HOLDS, PART, Claim
+from wng.experiments.toys import study as toys
 from wng.experiments.toys.descent import BROKEN, STATUS
-from wng.experiments.toys.study import (
-    BETAS,
-    NATURAL,
-    PAPER_METHODS,
-    PARAMETERIZATIONS,
-    STARTS,
-    Method,
-    Study,
-)
+from wng.experiments.toys.study import PAPER_METHODS, PARAMETERIZATIONS, Method, Study
 
 
 def verdict(*conditions: bool) -> str:
@@ -54,7 +47,8 @@ def claims(study: Study) -> list[Claim]:
 def natural_claims(study: Study) -> list[Claim]:
     """Return the claims that compare the two natural gradients."""
     fng, wng = (
-        {p: study.get(p, "none", geometry).error for p in PARAMETERIZATIONS} for geometry in NATURAL
+        {p: study.get(p, "none", geometry).error for p in PARAMETERIZATIONS}
+        for geometry in toys.NATURAL
     )
     end = {
         label: (float(run.mean[-1]), float(run.std[-1]))
@@ -63,8 +57,8 @@ def natural_claims(study: Study) -> list[Claim]:
     }
     early = [k for k in (1, 3, 10, 30) if k <= study.settings.iterations]
     faster = {}
-    for std in STARTS:
-        fisher, wasserstein = (study.starts[std, geometry].error for geometry in NATURAL)
+    for std in toys.STARTS:
+        fisher, wasserstein = (study.starts[std, geometry].error for geometry in toys.NATURAL)
         faster[f"{std:g}"] = [k for k in early if fisher[k] < wasserstein[k]]
     dim = study.settings.dim
     return [
@@ -103,23 +97,22 @@ def natural_claims(study: Study) -> list[Claim]:
 
 def penalty_claims(study: Study) -> list[Claim]:
     """Return the claims that compare a W₂ penalty with gradient descent and with WNG."""
-    descent = study.get("log-diagonal", "none", "euclidean").error
-    small = study.get("log-diagonal", "wasserstein", "euclidean", beta=min(BETAS)).error
-    gap = float(np.max(np.abs(small / descent - 1)))
-    at_default = {
-        f"β {b:g}": study.final("log-diagonal", "wasserstein", "euclidean", beta=b) for b in BETAS
-    }
+    penalty = Method("log-diagonal", *PAPER_METHODS["W₂ penalty"])
+    descent = study.get("log-diagonal", *PAPER_METHODS["gradient descent"]).error
+    least = min(toys.BETAS)
+    gap = float(np.max(np.abs(study.get(*penalty, beta=least).error / descent - 1)))
+    at_default = {f"β {b:g}": study.final(*penalty, beta=b) for b in toys.BETAS}
     wng = {p: study.final(p, "none", "wasserstein") for p in PARAMETERIZATIONS}
-    best = {p: best_penalty(study, Method(p, "wasserstein", "euclidean")) for p in wng}
-    error, beta, step_size = best["log-diagonal"]
-    run = study.get("diagonal", "wasserstein", "euclidean")
+    error, beta, step_size = best_penalty(study, penalty)
+    diagonal = penalty._replace(parameterization="diagonal")
+    run, best_diagonal = study.get(*diagonal), best_penalty(study, diagonal)[0]
     by_wng = study.final("log-diagonal", "wasserstein", "wasserstein")
-    by_descent = study.final("log-diagonal", "wasserstein", "euclidean")
+    by_descent = study.final(*penalty)
     return [
         Claim(
             "For small β, the W₂ penalty behaves like gradient descent (a)",
             "qualitative",
-            f"β = {min(BETAS):g}: errors within {gap:.1%} of gradient descent's at every iteration",
+            f"β = {least:g}: errors within {gap:.1%} of gradient descent's at every iteration",
             verdict(gap < 0.05),
         ),
         Claim(
@@ -141,8 +134,8 @@ def penalty_claims(study: Study) -> list[Claim]:
             "1e-6 both",
             f"WNG {wng['diagonal']:.0e}; W₂ penalty: {STATUS[run.status]} at iteration "
             f"{int(run.stopped)}, error {run.error[-1]:.0e}; best over all β and λ: "
-            f"{best['diagonal'][0]:.0e}",
-            verdict(best["diagonal"][0] <= 1e2 * max(wng["diagonal"], 1e-8)),
+            f"{best_diagonal:.0e}",
+            verdict(best_diagonal <= 1e2 * max(wng["diagonal"], 1e-8)),
         ),
         Claim(
             "WNG optimizes a W₂ penalty better than gradient descent does",

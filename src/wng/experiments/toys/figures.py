@@ -8,17 +8,10 @@ from matplotlib.axes import Axes
 
 from wng.estimator.gaussian import Parameterization
 from wng.experiments.output import BLUE, GRAY, GREEN, ORANGE, RED, figure, save
+from wng.experiments.toys import study as toys
 from wng.experiments.toys.axes import GEOMETRIES, PROXIMITIES, GeometryName
 from wng.experiments.toys.descent import BROKEN, CONVERGED, STATUS, Run
-from wng.experiments.toys.study import (
-    BETAS,
-    CLOSED_FORM,
-    PAPER_METHODS,
-    PARAMETERIZATIONS,
-    STEP_SIZES,
-    Study,
-    shown_iterations,
-)
+from wng.experiments.toys.study import PAPER_METHODS, PARAMETERIZATIONS, Study
 
 COLORS = dict(zip(PAPER_METHODS, (GRAY, ORANGE, GREEN, BLUE, RED), strict=True))
 FLOOR = 1e-16
@@ -49,12 +42,12 @@ def finish(axis: Axes, title: str) -> None:
 def paper_figure(study: Study, path: Path) -> None:
     """Draw panels (a)–(f), arranged as in the paper."""
     fig, (a, b, c, d, e, f) = figure(2, 3, (14, 8))
-    shades = plt.colormaps["viridis"](np.linspace(0.1, 0.9, len(BETAS)))
+    shades = plt.colormaps["viridis"](np.linspace(0.1, 0.9, len(toys.BETAS)))
     for axis, penalty, natural, letter in (
         (a, "W₂ penalty", "WNG", "a"),
         (b, "KL penalty", "FNG", "b"),
     ):
-        for beta, shade in zip(BETAS, shades, strict=True):
+        for beta, shade in zip(toys.BETAS, shades, strict=True):
             run = study.get("log-diagonal", *PAPER_METHODS[penalty], beta=beta)
             draw_curve(axis, run, f"β = {beta:g}", shade, lw=1.3)
         for label, style in (("gradient descent", {"ls": "--"}), (natural, {"lw": 2.2})):
@@ -68,8 +61,8 @@ def paper_figure(study: Study, path: Path) -> None:
         c.plot(run.std[shown], run.mean[shown], color=color, label=label, lw=1.8)
         for axis, parameterization in zip((d, e), PARAMETERIZATIONS, strict=True):
             draw_curve(axis, study.get(parameterization, *method), label, color, lw=1.8)
-        errors = [study.final("log-diagonal", *method, step_size=s) for s in STEP_SIZES]
-        f.loglog(STEP_SIZES, np.maximum(errors, FLOOR), "o-", ms=4, color=color, label=label)
+        errors = [study.final("log-diagonal", *method, step_size=s) for s in toys.STEP_SIZES]
+        f.loglog(toys.STEP_SIZES, np.maximum(errors, FLOOR), "o-", ms=4, color=color, label=label)
     c.plot(0, 0, "k*", markersize=11)
     c.set(title="(c) first component, log-diagonal", xlabel="σ", ylabel="μ")
     c.legend(frameon=False, fontsize=8)
@@ -101,7 +94,7 @@ def extension_figure(study: Study, path: Path) -> None:
         f"(g) estimated WNG: M = {settings.num_basis}, N = {settings.num_samples}, "
         f"ε = {settings.damping:g}",
     )
-    marks = [k for k in shown_iterations(settings) if k in (1, 3, 10, 20) or k > 20]
+    marks = [k for k in toys.shown_iterations(settings) if k in (1, 3, 10, 20) or k > 20]
     for label, method in PAPER_METHODS.items():
         log, diagonal = (study.get(p, *method).error[marks] for p in PARAMETERIZATIONS)
         above = (log >= FLOOR) & (diagonal >= FLOOR)
@@ -121,11 +114,11 @@ def extension_figure(study: Study, path: Path) -> None:
 def heatmap(axis: Axes, study: Study, parameterization: Parameterization, title: str) -> None:
     """Draw the final errors of the 3 × 3 grid."""
     grid = np.array(
-        [[study.final(parameterization, p, g) for g in CLOSED_FORM] for p in PROXIMITIES]
+        [[study.final(parameterization, p, g) for g in toys.CLOSED_FORM] for p in PROXIMITIES]
     )
     axis.imshow(np.log10(np.maximum(grid, CONVERGED)), cmap="viridis_r", vmin=-20, vmax=1)
     for row, proximity in enumerate(PROXIMITIES):
-        for column, geometry in enumerate(CLOSED_FORM):
+        for column, geometry in enumerate(toys.CLOSED_FORM):
             run = study.get(parameterization, proximity, geometry)
             value = grid[row, column]
             text = f"{value:.0e}" if value >= 1e-20 else "< 1e-20"
@@ -133,6 +126,6 @@ def heatmap(axis: Axes, study: Study, parameterization: Parameterization, title:
                 text += "\nbroke down"
             color = "k" if value < 1e-8 else "w"
             axis.text(column, row, text, ha="center", va="center", color=color)
-    axis.set_xticks(range(3), [GEOMETRIES[g].label for g in CLOSED_FORM])
+    axis.set_xticks(range(3), [GEOMETRIES[g].label for g in toys.CLOSED_FORM])
     axis.set_yticks(range(3), [f"penalty: {p.label}" for p in PROXIMITIES.values()])
     axis.set_title(title)

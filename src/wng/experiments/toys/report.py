@@ -3,18 +3,11 @@
 from wng.experiments.output import markdown_table
 from wng.experiments.report import FAILS, HOLDS, PART, claims_table
 from wng.experiments.toys import joint
+from wng.experiments.toys import study as toys
 from wng.experiments.toys.axes import GEOMETRIES, PROXIMITIES
 from wng.experiments.toys.claims import claims, reached
 from wng.experiments.toys.descent import STATUS
-from wng.experiments.toys.study import (
-    BETAS,
-    CLOSED_FORM,
-    PAPER_METHODS,
-    PARAMETERIZATIONS,
-    STEP_SIZES,
-    Method,
-    Study,
-)
+from wng.experiments.toys.study import PAPER_METHODS, PARAMETERIZATIONS, Method, Study
 
 COUNTS = {HOLDS: "hold", PART: "hold in part", FAILS: "do not hold"}
 
@@ -25,12 +18,12 @@ def grid_table(study: Study) -> str:
     for parameterization in PARAMETERIZATIONS:
         for proximity in PROXIMITIES:
             cells = []
-            for geometry in CLOSED_FORM:
+            for geometry in toys.CLOSED_FORM:
                 run = study.get(parameterization, proximity, geometry)
                 end = f" ({STATUS[run.status]} at {int(run.stopped)})" if run.status else ""
                 cells.append(f"{run.error[-1]:.1e}{end}")
             rows.append((parameterization, PROXIMITIES[proximity].label, *cells))
-    return markdown_table(("Σ", "penalty", *(GEOMETRIES[g].label for g in CLOSED_FORM)), rows)
+    return markdown_table(("Σ", "penalty", *(GEOMETRIES[g].label for g in toys.CLOSED_FORM)), rows)
 
 
 def estimated_text(study: Study) -> str:
@@ -98,7 +91,7 @@ The paper gives neither the initial Gaussian nor the number of inner steps of th
 both are flags (`wng reproduce toys --help`). Penalized methods fail at large β because their inner
 gradient steps become unstable, once λβ > 2 (W₂) or λβ > 2σ² (KL), not because the penalty makes the
 steps small. Curves end at 1e-16; × marks a run that broke down. Step sizes in (f):
-{", ".join(f"{s:.2g}" for s in STEP_SIZES)}; β: {", ".join(f"{b:g}" for b in BETAS)}.
+{", ".join(f"{s:.2g}" for s in toys.STEP_SIZES)}; β: {", ".join(f"{b:g}" for b in toys.BETAS)}.
 
 ## The whole grid
 
