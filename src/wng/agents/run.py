@@ -143,9 +143,7 @@ def run_job(
             say(f"Resuming at step {agent.steps:,}.")
         agent.learn(max(0, job.steps - agent.steps), run=run, progress=progress)
         if agent.steps < job.steps:
-            return Outcome(
-                Status.STOPPED, f"Stopped at {agent.steps:,} of {job.steps:,} steps"
-            )
+            return Outcome(Status.STOPPED, f"Stopped at {agent.steps:,} of {job.steps:,} steps")
         if conclude is not None:
             conclude(agent, run)
         return Outcome(Status.FINISHED)

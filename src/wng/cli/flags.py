@@ -24,12 +24,13 @@ def setting_help(config: type) -> dict[str, str]:
     return found
 
 
-def with_settings(command: type, family: Family, defaults: Any) -> type:
-    """The dataclass `command` with a flag for each setting of the family.
+def with_settings(command: type, family: Family, method: str) -> type:
+    """The dataclass `command` with a flag for each setting of the method's family.
 
-    A flag that is not given leaves the preset's value, so `settings(parsed)` holds only what the
-    user typed; --help shows the values of `defaults`.
+    A flag that is not given leaves the preset's value, so `given_settings` returns only what the
+    user typed; --help shows the values of the tuned preset.
     """
+    defaults = family.preset(method or "pg")
     texts = setting_help(family.config)
     groups: dict[str, dict[str, Any]] = {}
     for field in dataclasses.fields(family.config):
@@ -41,23 +42,21 @@ def with_settings(command: type, family: Family, defaults: Any) -> type:
             field.type,
             tyro.conf.arg(help=texts[field.name], help_behavior_hint=f"(preset: {shown})"),
         ]
-    fields = [
-        (f"{title} settings", TypedDict(title, flags, total=False))  # type: ignore[operator]
+    typed: Any = TypedDict  # made at run time, which type checkers do not follow
+    parts = [
+        (title, typed(title, flags, total=False), dataclasses.field(default_factory=dict))
         for title, flags in groups.items()
     ]
     return dataclasses.make_dataclass(
         command.__name__,
-        [
-            (name.replace(" ", "_"), kind, dataclasses.field(default_factory=dict))
-            for name, kind in fields
-        ],
+        [("steps", float, dataclasses.field(default=family.steps)), *parts],
         bases=(command,),
         frozen=True,
-        namespace={"__doc__": command.__doc__},
+        namespace={"__doc__": command.__doc__, "method": method},
     )
 
 
 def given_settings(command: Any, family: Family) -> dict[str, Any]:
     """The settings that the user typed."""
-    names = [f"{title} settings".replace(" ", "_") for title in family.groups.values()]
-    return {name: value for group in names for name, value in getattr(command, group).items()}
+    groups = [getattr(command, title) for title in family.groups.values()]
+    return {name: value for group in groups for name, value in group.items()}

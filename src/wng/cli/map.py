@@ -7,9 +7,9 @@ from typing import Annotated
 import numpy as np
 import tyro
 
+from wng import envs
 from wng.agents.registry import title_of
 from wng.cli.console import console, note
-from wng import envs
 from wng.envs.walls.map import Map
 from wng.evolution.maps import Generation, read_maps
 from wng.experiments.es.paths import draw_walls

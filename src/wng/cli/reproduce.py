@@ -1,7 +1,9 @@
 """`wng reproduce toys|transport|all`: the studies that need no runs, and all studies together."""
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from wng.cli.console import command_line, console
 from wng.cli.studies import (
@@ -106,21 +108,17 @@ class All:
             "toys": Toys(scale=self.scale, out=out / "toys"),
             "transport": Transport(out=out / "transport"),
         }
-        for kind, more in (
-            (GradientStudy, {}),
-            (EvolutionStudy, {}),
-            (ConditioningStudy, {}),
-            (EfficiencyStudy, {"clock": self.clock}),
-        ):
-            studies[kind.name] = kind(
+        efficiency = partial(EfficiencyStudy, clock=self.clock)
+        kinds: list[Any] = [GradientStudy, EvolutionStudy, ConditioningStudy, efficiency]
+        for name, kind in zip(("pg", "es", "conditioning", "efficiency"), kinds, strict=True):
+            studies[name] = kind(
                 self.scale,
-                out=out / kind.name,
+                out=out / name,
                 runs=self.runs,
                 report_only=self.report_only,
                 retry=self.retry,
                 executor=self.executor,
                 ray_address=self.ray_address,
-                **more,
             )
         abouts = {"pg": pg.SCALES[self.scale].about, "es": es.SCALES[self.scale].about}
         sections = []

@@ -1,14 +1,12 @@
 """`wng train`: one run, or several seeds at once."""
 
-import contextlib
 import shlex
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
-import tyro
 
 from wng.agents.agent import Agent
 from wng.agents.registry import GRADIENT, METHODS, Family, family_of
@@ -65,11 +63,7 @@ class Train:
         """The command with the flags of the method's family."""
         if method:
             find_method(method, METHODS)
-        family = family_of(method)
-        made = with_settings(cls, family, family.preset(method or "pg"))
-        made.method = method
-        made.__dataclass_fields__["steps"].default = family.steps
-        return made
+        return with_settings(cls, family_of(method), method)
 
     @property
     def family(self) -> Family:

@@ -99,11 +99,11 @@ LIMITS = Limits(
 )
 # Groups of flags in --help, by the first setting of each.
 GROUPS = {
-    "proximity": "method",
+    "proximity": "axes",
     "population": "population",
     "beta": "proximity",
     "delta": "geometry",
-    "backend": "episode",
+    "backend": "episodes",
     "policy": "policy",
     "embedding": "behavior",
 }

@@ -43,7 +43,9 @@ class Block:
     def __init__(self, assignment: Assignment, rows: Rows):
         self._rows, self._key = rows, strategy_key(assignment.seed)
         self._make = _compiled(assignment.config, assignment.setup.policy, rows)
-        self.evaluator = make_evaluator(assignment.env, assignment.setup, rows, assignment.seed, assignment.config.backend)
+        self.evaluator = make_evaluator(
+            assignment.env, assignment.setup, rows, assignment.seed, assignment.config.backend
+        )
 
     def run(self, center: Float[np.ndarray, " p"], generation: int) -> Episodes:
         """Run one episode of each member."""
@@ -76,7 +78,7 @@ class Population:
     """All members, and the center after them, in blocks of the same size, one per core."""
 
     def __init__(self, assignment: Assignment, executor: Executor):
-        self._assignment, self._executor, self.remote = task, executor, executor.remote
+        self._assignment, self._executor, self.remote = assignment, executor, executor.remote
         self._plan()
 
     def _plan(self) -> None:

@@ -165,7 +165,7 @@ class _Slot:
 class _Deaths(NamedTuple):
     """The deaths of one run's processes."""
 
-    count: int  # in a row, without progress
+    times: int  # in a row, without progress
     steps: int  # that the run had taken
     moment: float  # of the last
 
@@ -220,9 +220,9 @@ def run_jobs(
         """Queue a run that died again, unless it makes no progress."""
         last = deaths.get(job.folder, _Deaths(0, 0, 0.0))
         steps = progress_of(job.folder)[0]
-        count = 1 if steps > last.steps else last.count + 1
-        deaths[job.folder] = _Deaths(count, steps, time.monotonic())
-        if count > RETRIES or told:
+        times = 1 if steps > last.steps else last.times + 1
+        deaths[job.folder] = _Deaths(times, steps, time.monotonic())
+        if times > RETRIES or told:
             return False
         waiting.append(dataclasses.replace(job, resume=True))
         return True

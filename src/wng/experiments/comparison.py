@@ -25,8 +25,8 @@ def by_setting(runs: Sequence[Run]) -> dict[str, dict[str, list[Run]]]:
     """Group runs by task and settings, such as 'wng/PointWall-v0, tuned', then by title."""
     return {
         f"{env}, {settings}": methods
-        for settings in dict.fromkeys(run.job.settings for run in runs)
-        for env, methods in grouped([r for r in runs if r.job.settings == settings]).items()
+        for settings in dict.fromkeys(run.trial.settings for run in runs)
+        for env, methods in grouped([r for r in runs if r.trial.settings == settings]).items()
     }
 
 
@@ -79,8 +79,8 @@ def write_data(runs: Sequence[Run], out: Path) -> None:
     """Write curves.csv, with each run on the grid of its figure, and final.csv, a line per run."""
     curves, ends = [], []
     for run in runs:
-        job = run.job
-        who = (job.label, job.env, job.method, job.seed)
+        trial = run.trial
+        who = (trial.label, trial.env, trial.method, trial.seed)
         grid, values = on_grid([(run.rows["steps"], run.rows["return"])], BINS)
         curves += [(*who, int(s), float(r)) for s, r in zip(grid, values.ravel(), strict=True)]
         times = [float(run.rows[name].sum()) for name in ("seconds", "seconds_cpu")]

@@ -87,6 +87,11 @@ class Trial:
         return METHODS[self.method].title + beta
 
     @property
+    def who(self) -> tuple[str, str, str, int]:
+        """The first columns of a CSV file: settings, environment, method and seed."""
+        return self.label, self.env, self.method, self.seed
+
+    @property
     def group(self) -> str:
         """The name that all seeds share."""
         return f"{METHODS[self.method].title} {self.label} {self.env}"
@@ -249,7 +254,9 @@ def _run(
                 if outcome.status in (Status.FAILED, Status.DIED):
                     failed += 1
                     write_atomic(job.folder / "failure.txt", f"{outcome.message}\n".encode())
-                    progress.console.print(f"{trial.name} failed: {outcome.message}", soft_wrap=True)
+                    progress.console.print(
+                        f"{trial.name} failed: {outcome.message}", soft_wrap=True
+                    )
             fields = {"runs done": len(ended), "of": len(trials)}
             fields |= {"failed": failed} if failed else {}
             progress.update(title, sum(ended.values()) + sum(training.values()), fields)

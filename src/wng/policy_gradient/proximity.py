@@ -50,9 +50,7 @@ class Proximity:
         """
         return None
 
-    def refine(
-        self, problem: Problem, networks: Networks, prepared: Any, key: PRNGKeyArray
-    ) -> Any:
+    def refine(self, problem: Problem, networks: Networks, prepared: Any, key: PRNGKeyArray) -> Any:
         """Called before each gradient: `prepared`, improved at the present networks."""
         return prepared
 

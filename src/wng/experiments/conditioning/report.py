@@ -24,7 +24,7 @@ from wng.experiments.report import (
     write_report,
 )
 from wng.experiments.statistics import rank_correlation
-from wng.experiments.study import Job, Run, grouped, summarize_missing
+from wng.experiments.study import Missing, Run, Trial, grouped, summarize_missing
 from wng.runs.files import read_json, write_json
 
 PLACE = 10  # the ratio |λ₁|/|λ₁₀| measures a task's conditioning
@@ -33,13 +33,13 @@ ENOUGH = 5  # with fewer tasks no rank correlation can be significant
 Gains = dict[str, dict[str, float]]  # relative gain over PG, by task and title
 
 
-def spectrum_of(job: Job, root: Path, rollouts: int, number: int) -> Spectrum:
+def spectrum_of(trial: Trial, root: Path, rollouts: int, number: int) -> Spectrum:
     """Compute the spectrum of a run, or read it from the run's folder if it is there."""
-    folder = job.folder(root)
+    folder = trial.folder(root)
     kept = folder / f"spectrum-{rollouts}-{number}.json"
     if kept.exists():
         record = read_json(kept)
-        if record["steps"] >= job.steps:
+        if record["steps"] >= trial.steps:
             return Spectrum(**record | {"eigenvalues": np.array(record["eigenvalues"])})
     agent = load(folder)
     try:
@@ -51,13 +51,13 @@ def spectrum_of(job: Job, root: Path, rollouts: int, number: int) -> Spectrum:
 
 
 def spectra(
-    jobs: Sequence[Job], root: Path, rollouts: int, number: int, look: Callable[[int], None]
+    trials: Sequence[Trial], root: Path, rollouts: int, number: int, look: Callable[[int], None]
 ) -> list[Spectrum]:
-    """Return the spectra of all finished runs; `look` is called with the number of jobs done."""
+    """Return the spectra of all finished runs; `look` is called with the number of trials done."""
     found = []
-    for done, job in enumerate(jobs, start=1):
-        if job.finished(root):
-            found.append(spectrum_of(job, root, rollouts, number))
+    for done, trial in enumerate(trials, start=1):
+        if trial.finished(root):
+            found.append(spectrum_of(trial, root, rollouts, number))
         look(done)
     return found
 
@@ -155,7 +155,7 @@ def table(tasks: dict[str, list[Spectrum]], gain_of: Gains) -> str:
 def write(
     found: Sequence[Spectrum],
     runs: Sequence[Run],
-    missing: Sequence[str],
+    missing: Sequence[Missing],
     command: str,
     out: Path,
 ) -> list[Claim]:
@@ -163,7 +163,7 @@ def write(
     draw_spectrum(list(found), out / "figures" / "spectra.png")
     tasks = by_env(found)
     condition_of = {env: condition(group) for env, group in tasks.items()}
-    gain_of = gains([run for run in runs if run.job.settings == "released"])
+    gain_of = gains([run for run in runs if run.trial.settings == "released"])
     draw_heuristic(condition_of, gain_of, out / "figures" / "heuristic.png")
     noisy = [env for env, group in tasks.items() if above_noise(group) < PLACE]
     stated = [

@@ -4,7 +4,6 @@ The paper computes the Hessian at the end of training and plots the ratio of its
 to each of the following ones (Figure `fig:cond_number`).
 """
 
-import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -14,13 +13,13 @@ import numpy as np
 from jaxtyping import Array, Float
 from matplotlib.ticker import MaxNLocator
 
+from wng.agents.agent import Agent
+from wng.agents.registry import GRADIENT
 from wng.estimator.checks import check_count
 from wng.estimator.spectrum import hessian_vector_product, leading_eigenvalues
-from wng.evolution.agent import Evolution
 from wng.experiments.output import GRAY, figure, save
-from wng.policy_gradient.agent import Agent
 from wng.policy_gradient.networks import Networks, Policy
-from wng.policy_gradient.proximity import surrogate_loss
+from wng.policy_gradient.proximity import none
 
 OBJECTIVE = "E[ρA]"
 MOST = 200  # eigenvalues; Lanczos keeps twice as many vectors of the policy's size
@@ -40,7 +39,7 @@ class Spectrum(NamedTuple):
     objective: str = OBJECTIVE
 
 
-def diagnose(agent: Agent | Evolution, rollouts: int = 8, number: int = 20) -> Spectrum:
+def diagnose(agent: Agent, rollouts: int = 8, number: int = 20) -> Spectrum:
     """Compute leading eigenvalues of the Hessian of E[ρA], ρ = π_θ/π_k, at the agent's policy.
 
     The objective is the surrogate alone, without clipping or penalty, so it is the same for every
@@ -59,7 +58,7 @@ def diagnose(agent: Agent | Evolution, rollouts: int = 8, number: int = 20) -> S
     Raises:
       ValueError: If the agent is an evolution strategy or a number is out of range.
     """
-    if not isinstance(agent, Agent):
+    if agent.family is not GRADIENT:
         raise ValueError(
             f"{agent.title} is an evolution strategy, which has no differentiable objective: "
             "`wng diagnose` needs a policy-gradient run."
@@ -67,14 +66,13 @@ def diagnose(agent: Agent | Evolution, rollouts: int = 8, number: int = 20) -> S
     check_count(rollouts, "rollouts", 1)
     if not isinstance(number, int) or not 2 <= number <= MOST:  # a ratio needs two
         raise ValueError(f"number must be an integer from 2 to {MOST}, got {number!r}.")
-    batch = agent._trainer.sample_batch(rollouts)
-    networks = agent._trainer.state.networks
-    config = dataclasses.replace(agent.config, proximity="none")
+    batch = agent.trainer.sample_batch(rollouts)
+    networks = agent.trainer.state.networks
 
     def spectrum(advantages: Array, number: int) -> tuple[np.ndarray, int]:
         def objective(policy: Policy) -> Array:
             rows = batch._replace(advantages=advantages)
-            return -surrogate_loss(config, Networks(policy, networks.value), rows)
+            return -none.surrogate(agent.config, Networks(policy, networks.value), rows)
 
         product, size = hessian_vector_product(objective, networks.policy)
         return leading_eigenvalues(product, size, number), size

@@ -17,7 +17,7 @@ from wng.experiments.drawing import color_of
 from wng.experiments.output import figure, markdown_table, number, save, write_csv
 from wng.experiments.pg import study as pg
 from wng.experiments.report import Claim, appendix, claims_table, write_report
-from wng.experiments.study import Run, summarize_missing
+from wng.experiments.study import Missing, Run, summarize_missing
 
 PAPER_MEASURE = "reward_per_minute"
 FIRST = 0.05  # fraction of a run that counts as its start
@@ -42,7 +42,7 @@ class Cost(NamedTuple):
 
 def cost(run: Run, clock: Clock = "wall") -> Cost:
     """Measure a run: median time of an iteration × iterations, which excludes compilation."""
-    rows, config = run.rows, run.job.record
+    rows, config = run.rows, run.trial.record
     median = {name: float(np.median(x)) for name, x in rows.items() if name.startswith("seconds")}
     seconds = median["seconds" if clock == "wall" else "seconds_cpu"]
     minutes = seconds * len(rows["steps"]) / 60
@@ -55,7 +55,9 @@ def cost(run: Run, clock: Clock = "wall") -> Cost:
         parts = {"environment": median["seconds_episodes"], "policy": 0.0}
     parts["update"] = max(0.0, median["seconds"] - sum(parts.values()))
     known = np.isfinite(rows["return"])
-    early = rows["return"][known & (rows["steps"] <= max(FIRST * run.job.steps, rows["steps"][0]))]
+    early = rows["return"][
+        known & (rows["steps"] <= max(FIRST * run.trial.steps, rows["steps"][0]))
+    ]
     start = float(early.mean()) if len(early) else float(rows["return"][known][:1].mean())
     return Cost(
         minutes,
@@ -164,7 +166,7 @@ def draw(measured: Costs, to: Path) -> None:
 
 
 def write(
-    runs: Sequence[Run], missing: Sequence[str], clock: Clock, command: str, out: Path
+    runs: Sequence[Run], missing: Sequence[Missing], clock: Clock, command: str, out: Path
 ) -> list[Claim]:
     """Write data, figure, report.md and report.html; return the claims."""
     measured = costs(runs, clock)

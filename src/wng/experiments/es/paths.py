@@ -2,13 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
-from wng.envs.resolve import find
+from wng import envs
 from wng.envs.walls.map import Map
 from wng.experiments.output import figure, save
 
@@ -27,9 +26,8 @@ def draw_walls(axis: Axes, shown: Map) -> None:
 
 def draw_paths(env: str, paths: Mapping[str, Sequence[tuple[np.ndarray, bool]]], to: Path) -> None:
     """Draw the final paths [steps, 2] of each method: blue if they overcome the wall, else red."""
-    made, _ = find(env)
-    shown: Any = getattr(made.unwrapped, "map", None)
-    made.close()
+    shown = envs.resolve(env, "gymnasium").map
+    assert shown is not None
     rows = -(-len(paths) // 4)
     fig, axes = figure(rows, 4, (16, 3.1 * rows))
     for axis in axes[len(paths) :]:

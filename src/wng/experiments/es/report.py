@@ -31,14 +31,14 @@ from wng.experiments.report import (
     write_report,
 )
 from wng.experiments.statistics import stratified_bootstrap
-from wng.experiments.study import LAST, Run, finals, summarize_missing
+from wng.experiments.study import LAST, Missing, Run, finals, summarize_missing
 
 TITLES = [METHODS[method].title for method in es.OURS]
 
 
 def baselines(methods: Mapping[str, Sequence[Run]]) -> list[str]:
     """Return the titles of the methods that ours are compared with."""
-    return [name for name, runs in methods.items() if runs[0].job.method in es.BASELINES]
+    return [name for name, runs in methods.items() if runs[0].trial.method in es.BASELINES]
 
 
 def claims(groups: Groups, settings: str) -> list[Claim]:
@@ -114,13 +114,13 @@ def _thousands(steps: float) -> str:
 def last_path(run: Run, root: Path) -> np.ndarray:
     """Return the path [steps, 2] of the mean policy in its last generation."""
     last = int(run.rows["iteration"][-1])
-    return read_maps(run.job.folder(root), until=last)[-1].path
+    return read_maps(run.trial.folder(root), until=last)[-1].path
 
 
 def write(
     scale: es.EvolutionScale,
     runs: Sequence[Run],
-    missing: Sequence[str],
+    missing: Sequence[Missing],
     root: Path,
     command: str,
     out: Path,
@@ -136,7 +136,7 @@ def write(
         seen = {
             t: [(last_path(r, root), es.overcomes_wall(r)) for r in rs] for t, rs in methods.items()
         }
-        env = next(iter(methods.values()))[0].job.env
+        env = next(iter(methods.values()))[0].trial.env
         draw_paths(env, seen, out / "figures" / f"paths_{name}.png")
         scores = {title: [finals(rs)] for title, rs in methods.items() if len(finals(rs))}
         draw_aggregates(scores, TITLES, "return", out / "figures" / f"aggregates_{name}.png")
@@ -145,16 +145,16 @@ def write(
             f"(figures/paths_{name}.png)\n\n![Aggregates, {group}](figures/aggregates_{name}.png)"
         )
         paths += [
-            (run.job.label, run.job.env, run.job.method, run.job.seed, k, float(x), float(y))
+            (*run.trial.who, k, float(x), float(y))
             for title, rs in methods.items()
             for run, (path, _) in zip(rs, seen[title], strict=True)
             for k, (x, y) in enumerate(path)
         ]
     header = ["settings", "env", "method", "seed", "step", "x", "y"]
     write_csv(out / "data" / "paths.csv", header, paths)
-    levels = {e: es.stuck_return(e) for e in dict.fromkeys(run.job.env for run in runs)}
+    levels = {e: es.stuck_return(e) for e in dict.fromkeys(run.trial.env for run in runs)}
     stuck = ", ".join(f"{e}: {x:.0f}" for e, x in levels.items() if np.isfinite(x)) or "unknown"
-    used = dict.fromkeys(run.job.settings for run in runs)
+    used = dict.fromkeys(run.trial.settings for run in runs)
     found = [claim for settings in used for claim in claims(groups, settings)]
     write_report(
         f"""# Evolution strategies: WNES and BG-WNES compared with ES, NSR-ES and BGES

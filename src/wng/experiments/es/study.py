@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from wng.envs.resolve import find
+from wng.envs.lookup import find
 from wng.experiments.report import SMOKE
-from wng.experiments.study import LAST, Job, Run, Scale
+from wng.experiments.study import LAST, Run, Scale, Trial
 from wng.runs.settings import Settings
 
 POINT, QUADRUPED = "wng/PointWall-v0", "wng/QuadrupedWall-v0"
@@ -72,10 +72,10 @@ SCALES: dict[Scale, EvolutionScale] = {
 }
 
 
-def jobs(tasks: Sequence[EvolutionTask]) -> list[Job]:
-    """Return the jobs of all methods on these tasks."""
+def trials(tasks: Sequence[EvolutionTask]) -> list[Trial]:
+    """Return the trials of all methods on these tasks."""
     return [
-        Job(task.env, method, seed, task.steps, settings, variant, {**task.overrides, **more})
+        Trial(task.env, method, seed, task.steps, settings, variant, {**task.overrides, **more})
         for task in tasks
         for settings in task.settings
         for method, variant, more in _methods(settings)
@@ -115,7 +115,7 @@ def overcomes_wall(run: Run) -> bool:
     """
     past = run.rows["past_wall"]
     often = past[-max(1, int(LAST * len(past))) :].mean() > 0.5
-    return bool(often and run.final > stuck_return(run.job.env))
+    return bool(often and run.final > stuck_return(run.trial.env))
 
 
 def steps_until_past(run: Run) -> float:

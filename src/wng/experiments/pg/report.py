@@ -21,7 +21,7 @@ from wng.experiments.pg import study as pg
 from wng.experiments.pg.study import BEYOND, PAPER_METHODS, TABLE
 from wng.experiments.report import UNDECIDED, Claim, appendix, claims_table, write_report
 from wng.experiments.statistics import interquartile_mean, stratified_bootstrap
-from wng.experiments.study import LAST, Job, Run, grouped, summarize_missing
+from wng.experiments.study import LAST, Missing, Run, Trial, grouped, summarize_missing
 
 
 def title(method: str) -> str:
@@ -102,11 +102,11 @@ def aggregate_table(scores: Mapping[str, list[np.ndarray]]) -> str:
     return markdown_table(["method", "tasks", "runs", "interquartile mean [95%]"], rows)
 
 
-def sweep_table(candidates: Mapping[tuple[str, str], Sequence[Job]], root: Path) -> str:
+def sweep_table(candidates: Mapping[tuple[str, str], Sequence[Trial]], root: Path) -> str:
     """Tabulate the final return of each learning rate, with the chosen one in bold."""
     rows = []
-    for (env, method), jobs in candidates.items():
-        runs = {job.overrides["learning_rate"]: job.read(root) for job in jobs}
+    for (env, method), trials in candidates.items():
+        runs = {trial.overrides["learning_rate"]: trial.read(root) for trial in trials}
         ends = {rate: run.final for rate, run in runs.items() if run and np.isfinite(run.final)}
         if not ends:
             continue  # listed under "Not run, or failed"
@@ -115,7 +115,7 @@ def sweep_table(candidates: Mapping[tuple[str, str], Sequence[Job]], root: Path)
         cells[list(runs).index(best)] = f"**{ends[best]:.4g}**"
         rows.append([env, title(method), *cells])
     rates = next(iter(candidates.values()))
-    header = ["task", "method", *(f"{job.overrides['learning_rate']:g}" for job in rates)]
+    header = ["task", "method", *(f"{trial.overrides['learning_rate']:g}" for trial in rates)]
     return markdown_table(header, rows)
 
 
@@ -123,7 +123,7 @@ def write(
     scale: pg.GradientScale,
     runs: Sequence[Run],
     plan: pg.Plan,
-    missing: Sequence[str],
+    missing: Sequence[Missing],
     root: Path,
     command: str,
     out: Path,
@@ -133,7 +133,7 @@ def write(
     sections = []
     found: list[Claim] = []
     for settings, methods in (("released", PAPER_METHODS), ("tuned", (*PAPER_METHODS, *BEYOND))):
-        chosen = [run for run in runs if run.job.settings == settings]
+        chosen = [run for run in runs if run.trial.settings == settings]
         if not chosen:
             continue
         groups, scores = grouped(chosen), scores_by_task(chosen)

@@ -14,7 +14,7 @@ import numpy as np
 
 from wng.agents.registry import METHODS
 from wng.experiments.report import SMOKE
-from wng.experiments.study import TUNING_SEED, Job, Run, Scale, Task, best_rate, only, run_jobs
+from wng.experiments.study import TUNING_SEED, Run, Scale, Task, Trial, best_rate, only, run_trials
 from wng.runs.executor import Executor
 
 PAPER_METHODS = ("pg", "ppo", "bgpg", "wnpg", "bgwnpg")
@@ -79,11 +79,11 @@ SCALES: dict[Scale, GradientScale] = {
 }
 
 
-def sweep(scale: GradientScale, tasks: Sequence[Task]) -> dict[tuple[str, str], list[Job]]:
-    """Return a job per learning rate, by task and method: every method has the same budget."""
+def sweep(scale: GradientScale, tasks: Sequence[Task]) -> dict[tuple[str, str], list[Trial]]:
+    """Return a trial per learning rate, by task and method: every method has the same budget."""
     return {
         (task.env, method): [
-            Job(
+            Trial(
                 task.env,
                 method,
                 TUNING_SEED,
@@ -101,8 +101,8 @@ def sweep(scale: GradientScale, tasks: Sequence[Task]) -> dict[tuple[str, str], 
 
 
 def released(
-    tasks: Sequence[Task], candidates: dict[tuple[str, str], list[Job]], root: Path
-) -> list[Job]:
+    tasks: Sequence[Task], candidates: dict[tuple[str, str], list[Trial]], root: Path
+) -> list[Trial]:
     """Return the evaluation of each method at its best rate; without a sweep there is none."""
     best_of = {key: best_rate(options, root) for key, options in candidates.items()}
     return [
@@ -114,10 +114,10 @@ def released(
     ]
 
 
-def tuned(scale: GradientScale, tasks: Sequence[Task]) -> list[Job]:
+def tuned(scale: GradientScale, tasks: Sequence[Task]) -> list[Trial]:
     """Return the runs with the settings that users get."""
     return [
-        Job(task.env, method, seed, task.steps, "tuned", overrides=scale.overrides)
+        Trial(task.env, method, seed, task.steps, "tuned", overrides=scale.overrides)
         for task in tasks
         for method in scale.methods
         for seed in range(task.seeds)
@@ -126,24 +126,29 @@ def tuned(scale: GradientScale, tasks: Sequence[Task]) -> list[Job]:
 
 def normalized(run: Run) -> float:
     """Return the final return, scaled to 0 at the paper's PG and 1 at its BG-WNPG."""
-    row = TABLE.get(run.job.env)
+    row = TABLE.get(run.trial.env)
     return (run.final - row["pg"]) / (row["bgwnpg"] - row["pg"]) if row else np.nan
 
 
 class Plan(NamedTuple):
     """Jobs of the study."""
 
-    candidates: dict[tuple[str, str], list[Job]]  # sweep, by task and method
-    evaluation: list[Job]
+    candidates: dict[tuple[str, str], list[Trial]]  # sweep, by task and method
+    evaluation: list[Trial]
 
     @property
-    def jobs(self) -> list[Job]:
-        """All jobs, of the sweep and of the evaluation."""
-        return [*(job for jobs in self.candidates.values() for job in jobs), *self.evaluation]
+    def trials(self) -> list[Trial]:
+        """All trials, of the sweep and of the evaluation."""
+        return [
+            *(trial for trials in self.candidates.values() for trial in trials),
+            *self.evaluation,
+        ]
 
     def never_planned(self) -> list[str]:
         """Return a line for each task of the paper's study that lacks methods."""
-        planned = {(job.env, job.method) for job in self.evaluation if job.settings == "released"}
+        planned = {
+            (trial.env, trial.method) for trial in self.evaluation if trial.settings == "released"
+        }
         lines = []
         for env in dict.fromkeys((*TABLE, *(env for env, _ in self.candidates))):
             lacking = [METHODS[m].title for m in PAPER_METHODS if (env, m) not in planned]
@@ -165,17 +170,17 @@ def run(
     methods: Sequence[str] = (),
     executor: Executor | None = None,
 ) -> Plan | None:
-    """Run the unfinished jobs of the sweep, then of the evaluation.
+    """Run the unfinished trials of the sweep, then of the evaluation.
 
     Args:
       scale: Tasks and budgets.
       root: Folder of the runs.
       tasks: Environments to run; all of the scale's if empty.
-      execute: Whether to run jobs; if False, the plan is made from finished runs.
+      execute: Whether to run trials; if False, the plan is made from finished runs.
       retry: Whether to repeat failed runs.
       quick: Whether to compile without optimization, for runs of seconds.
       methods: Methods to run with the settings `released`; if given, nothing `tuned` is run.
-      executor: Where to run jobs; this machine by default.
+      executor: Where to run trials; this machine by default.
 
     Returns:
       The plan, or None if it was interrupted.
@@ -183,14 +188,16 @@ def run(
     how: dict[str, Any] = {"retry": retry, "quick": quick, "executor": executor}
     chosen = only(scale.released, tasks)
     candidates = {
-        key: jobs for key, jobs in sweep(scale, chosen).items() if not methods or key[1] in methods
+        key: trials
+        for key, trials in sweep(scale, chosen).items()
+        if not methods or key[1] in methods
     }
-    options = [job for jobs in candidates.values() for job in jobs]
-    if execute and not run_jobs(options, root, "pg: learning rates", **how):
+    options = [trial for trials in candidates.values() for trial in trials]
+    if execute and not run_trials(options, root, "pg: learning rates", **how):
         return None
     evaluation = released(chosen, candidates, root)
     if not methods:
         evaluation += tuned(scale, only(scale.tuned, tasks))
-    if execute and not run_jobs(evaluation, root, "pg", **how):
+    if execute and not run_trials(evaluation, root, "pg", **how):
         return None
     return Plan(candidates, evaluation)
