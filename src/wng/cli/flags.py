@@ -43,7 +43,7 @@ def with_settings(command: type, family: Family, method: str) -> type:
             tyro.conf.arg(help=texts[field.name], help_behavior_hint=f"(preset: {shown})"),
         ]
     typed: Any = TypedDict  # made at run time, which type checkers do not follow
-    parts = [
+    parts: list[Any] = [
         (title, typed(title, flags, total=False), dataclasses.field(default_factory=dict))
         for title, flags in groups.items()
     ]
