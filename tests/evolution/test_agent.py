@@ -60,7 +60,7 @@ def test_learn_refuses_other_numbers_of_steps(trained: Evolution, steps) -> None
         trained.learn(steps)
 
 
-def test_predict_is_the_policy_at_the_centre(trained: Evolution) -> None:
+def test_predict_is_the_policy_at_the_center(trained: Evolution) -> None:
     observations = np.random.default_rng(0).normal(size=(6, 4))
     first, last = trained.params
     # Toeplitz matrices: W_ij = w_{i − j + inputs − 1}.

@@ -39,7 +39,7 @@ class Pieces(LocalExecutor):
     def call(self, objects: Sequence[Any], method: str, *arguments: Any) -> list[Any]:
         self.sent += len(pickle.dumps(arguments))
         found = super().call(objects, method, *arguments)
-        # The path of the centre, of which there is one, is as long as its episode.
+        # The path of the center, of which there is one, is as long as its episode.
         self.returned += sum(len(pickle.dumps(result._replace(path=()))) for result in found)
         return found
 
@@ -81,7 +81,7 @@ def test_the_number_of_places_changes_nothing(env: str, backend: str, numbers: t
 
 
 def test_what_is_evaluated_is_what_was_asked_for() -> None:
-    """Blocks make their members themselves: those of `ask`, and the centre after them."""
+    """Blocks make their members themselves: those of `ask`, and the center after them."""
     trainer, _ = trained(LINE, Pieces(4), backend="jax")
     members, state = trainer.strategy.ask(trainer.state)
     center = np.asarray(state.center)

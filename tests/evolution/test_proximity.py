@@ -90,7 +90,7 @@ def test_the_distance_nears_sinkhorns() -> None:
 
 
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3])
-def test_the_unit_of_behaviours_does_not_matter(scale: float) -> None:
+def test_the_unit_of_behaviors_does_not_matter(scale: float) -> None:
     memory, X = far_and_near()
     f, value, _ = distance(memory, X)
     scaled = memory._replace(behaviors=scale * memory.behaviors)

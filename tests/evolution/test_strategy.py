@@ -111,7 +111,7 @@ def balanced(theta: np.ndarray, sigma: float) -> np.ndarray:
 
 @pytest.mark.parametrize("delta", [1.0, 0.5, -1.3])
 @pytest.mark.parametrize("damping", [1e-2, 1.0])
-def test_linear_behaviours_give_the_exact_natural_step(delta: float, damping: float) -> None:
+def test_linear_behaviors_give_the_exact_natural_step(delta: float, damping: float) -> None:
     """X = Bθ̃ shifts by Bu when θ moves by u: G = BᵀB, and ĝ is the gradient itself."""
     rng = np.random.default_rng(0)
     theta = rng.normal(size=6).astype(np.float32)
@@ -138,7 +138,7 @@ def test_linear_behaviours_give_the_exact_natural_step(delta: float, damping: fl
     assert float(metrics["epsilon"]) == pytest.approx(damping)
 
 
-def test_relative_damping_ignores_the_unit_of_behaviours() -> None:
+def test_relative_damping_ignores_the_unit_of_behaviors() -> None:
     steps = []
     for unit in (1.0, 1000.0):
         es = wng.WNES(PARAMS, population=20, delta=1.0, optimizer=optax.sgd(1.0), **SMALL)
@@ -149,18 +149,18 @@ def test_relative_damping_ignores_the_unit_of_behaviours() -> None:
     np.testing.assert_allclose(steps[0], steps[1], rtol=1e-3, atol=1e-3)
 
 
-def test_positive_delta_holds_behaviours_back_and_negative_pushes_them() -> None:
+def test_positive_delta_holds_behaviors_back_and_negative_pushes_them() -> None:
     moved = {}
     for delta in (-1.3, 0.0, 0.9):
         es = wng.WNES(PARAMS, population=100, delta=delta, optimizer=optax.sgd(0.01), num_basis=20)
         state, _ = generation(es, es.init(jax.random.key(0)))
         step = np.array(state.center) - flat(PARAMS)
-        moved[delta] = np.linalg.norm(step[:2])  # behaviours are the first two parameters
+        moved[delta] = np.linalg.norm(step[:2])  # behaviors are the first two parameters
     assert moved[0.9] < moved[0.0] < moved[-1.3]
 
 
 def test_novelty_and_distance_change_what_is_climbed() -> None:
-    """With β = 1 returns do not matter: behaviours leave where they have been."""
+    """With β = 1 returns do not matter: behaviors leave where they have been."""
     for cls in (wng.NSRES, wng.BGES):
         es = cls(jnp.zeros(2), population=40, sigma=0.1, beta=1.0, learning_rate=0.1)
         state = es.init(jax.random.key(0))
@@ -232,7 +232,7 @@ def test_a_generation_without_any_good_member_is_skipped(cls) -> None:
     assert int(state.skipped) == 1
 
 
-def test_equal_behaviours_leave_the_gradient_as_it_is() -> None:
+def test_equal_behaviors_leave_the_gradient_as_it_is() -> None:
     ends = []
     for cls in (wng.WNES, wng.ES):
         es = cls(PARAMS, population=10, **({"num_basis": 4} if cls is wng.WNES else {}))
