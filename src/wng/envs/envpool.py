@@ -9,7 +9,7 @@ import numpy as np
 
 from wng.envs.base import EnvSpec
 from wng.envs.lookup import describe, nearest
-from wng.envs.worker import Buffers, row_type
+from wng.envs.worker import Buffers
 from wng.envs.workers import available_cores
 
 
@@ -68,7 +68,7 @@ class EnvPoolRunner:
     """
 
     def __init__(self, spec: EnvSpec, gym_spec: Any, num_envs: int, seed: int, offset: int) -> None:
-        self.buffers = Buffers.over(np.zeros(num_envs, row_type(spec)))
+        self.buffers = Buffers.local(spec, num_envs)
         self._id, self._num_envs, self._seed = spec.id, num_envs, seed
         self._limit = spec.max_episode_steps or np.iinfo(np.int32).max - 1
         self._steps = np.zeros(num_envs, np.int64)
@@ -107,10 +107,10 @@ class EnvPoolRunner:
 
     def _step(self) -> None:
         b, self._whole = self.buffers, False
-        found, b.rewards[:], b.terminated[:], _, _ = self._pool.step(b.actions.copy())
+        found, b.rewards[:], b.terminated[:], _, _ = self._pool.step(b.actions)
         b.observations[:] = b.final_observations[:] = _flat(found)
         self._steps += 1
-        b.truncated[:] = self._steps >= self._limit
+        np.greater_equal(self._steps, self._limit, out=b.truncated)
         ended = np.flatnonzero(b.terminated | b.truncated).astype(np.int32)
         if ended.size:  # EnvPool would reset them one step later
             found, info = self._pool.reset(ended)

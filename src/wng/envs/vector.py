@@ -7,7 +7,7 @@ from jaxtyping import Float32
 from numpy.typing import ArrayLike
 
 from wng.envs.base import EnvSpec, EnvState, Ledger, Transition
-from wng.envs.worker import Buffers, EnvFailedError, EnvSlice, row_type
+from wng.envs.worker import Buffers, EnvFailedError, EnvSlice
 
 
 class Runner(Protocol):
@@ -26,7 +26,7 @@ class LocalRunner:
     """Runs all environments in this process."""
 
     def __init__(self, spec: EnvSpec, gym_spec: Any, num_envs: int, seed: int, offset: int) -> None:
-        self.buffers = Buffers.over(np.zeros(num_envs, row_type(spec)))
+        self.buffers = Buffers.local(spec, num_envs)
         self._environments = EnvSlice(gym_spec, seed, 0, self.buffers, offset)
         self.close = self._environments.close
 
@@ -99,8 +99,8 @@ class VectorEnv:
         self._run("restore", steps, self.spec.as_taken(np.asarray(state.actions)))
         if not self.spec.replayable:
             return self._begin(b.episodes.copy())
-        same = np.all((b.observations == state.observations) | _both_nan(b, state), axis=1)
-        same &= (b.rewards == state.returns) | (np.isnan(b.rewards) & np.isnan(state.returns))
+        same = _same(b.observations, state.observations).all(axis=1)
+        same &= _same(b.rewards, state.returns)
         if not same.all():
             i = int(np.argmin(same))
             raise ValueError(
@@ -132,16 +132,17 @@ class VectorEnv:
         try:
             self._runner.run(command, *arguments)
         except EnvFailedError as error:
-            i, ledger = error.index, self._ledger
+            i = error.index
+            episode, steps = int(self._ledger.episodes[i]), int(self._ledger.steps[i])
             where = {
-                "reset": f"at the start of episode {int(ledger.episodes[i]) + 1}",
-                "step": f"at step {int(ledger.steps[i]) + 1} of episode {int(ledger.episodes[i])}",
-                "restore": f"in the replay of episode {int(ledger.episodes[i])}",
+                "reset": f"at the start of episode {episode + 1}",
+                "step": f"at step {steps + 1} of episode {episode}",
+                "restore": f"in the replay of episode {episode}",
             }[command]
             raise RuntimeError(
                 f"environment {i} of {self.spec.id!r} failed {where}: {error.message}"
             ) from error
 
 
-def _both_nan(b: Buffers, state: EnvState) -> np.ndarray:
-    return np.isnan(b.observations) & np.isnan(state.observations)
+def _same(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    return (a == b) | (np.isnan(a) & np.isnan(b))

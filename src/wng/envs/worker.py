@@ -42,6 +42,11 @@ class Buffers(NamedTuple):
         """Return views of the fields of an array of `row_type`."""
         return cls(*(rows[name] for name in cls._fields))
 
+    @classmethod
+    def local(cls, spec: Any, num_envs: int) -> "Buffers":
+        """Return contiguous arrays, not shared with another process, given the `EnvSpec`."""
+        return cls(*(field.copy() for field in cls.over(np.zeros(num_envs, row_type(spec)))))
+
 
 def row_type(spec: Any) -> np.dtype:
     """Return the type of a row of `Buffers`, given the `EnvSpec`."""
@@ -227,8 +232,8 @@ def main() -> None:
     with contextlib.suppress(EOFError, ConnectionError):
         try:
             sys.path[:] = parent.recv()
-            spec, seed, offset, first, last, num_envs, row = parent.recv()
-            rows = np.ndarray(num_envs, row, mmap.mmap(memory, num_envs * row.itemsize))
+            spec, seed, offset, first, last, row = parent.recv()
+            rows = np.frombuffer(mmap.mmap(memory, 0), row)
             environments = EnvSlice(spec, seed, first, Buffers.over(rows[first:last]), offset)
         except Exception as error:
             write_byte(parent, FAILED)

@@ -17,15 +17,7 @@ import numpy as np
 
 from wng.envs import worker
 from wng.envs.base import EnvSpec
-from wng.envs.worker import (
-    COMMANDS,
-    OK,
-    Buffers,
-    EnvFailedError,
-    read_byte,
-    row_type,
-    write_byte,
-)
+from wng.envs.worker import COMMANDS, OK, Buffers, EnvFailedError, read_byte, row_type, write_byte
 
 
 def available_cores() -> int:
@@ -69,14 +61,13 @@ class WorkerRunner:
         self._bounds = [num_envs * w // count for w in range(count + 1)]
         self._processes: list[subprocess.Popen[bytes]] = []
         self._connections: list[Connection] = []
-        size = num_envs * self._row.itemsize
-        self._memory = _nameless_file(size)
+        self._memory = _nameless_file(num_envs * self._row.itemsize)
         # Also runs at exit and on garbage collection, so no process is left behind.
         self.close: Callable[[], Any] = weakref.finalize(
             self, _free, self._processes, self._connections, self._memory
         )
-        shared = mmap.mmap(self._memory.fileno(), size)
-        self.buffers = Buffers.over(np.ndarray(num_envs, self._row, shared))
+        shared = mmap.mmap(self._memory.fileno(), 0)  # all of it
+        self.buffers = Buffers.over(np.frombuffer(shared, self._row))
         try:
             self._start()
         except EnvFailedError as error:
@@ -104,8 +95,7 @@ class WorkerRunner:
         for w, connection in enumerate(self._connections):
             with self._alive(w):
                 connection.send(sys.path)
-                first, last, number = *self._bounds[w : w + 2], self._bounds[-1]
-                connection.send((*self._job, first, last, number, self._row))
+                connection.send((*self._job, *self._bounds[w : w + 2], self._row))
         self._collect()
 
     def run(self, command: str, *arrays: np.ndarray) -> None:
