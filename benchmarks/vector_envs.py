@@ -200,7 +200,7 @@ def hang(name: str) -> None:
 
 
 def fail(name: str) -> None:
-    """Print what is said when environments raise, and whether one can go on."""
+    """Print the error when environments raise, and whether reset() works afterwards."""
     env = MAKERS[name]("vector_envs:Raises-v0" if "async" not in name else "Raises-v0")
     try:
         for _ in range(3):

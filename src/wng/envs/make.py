@@ -73,6 +73,5 @@ def workers_are_faster(step_seconds: float, num_envs: int) -> bool:
 
 def _choose(resolved: ResolvedEnv, num_envs: int) -> Backend:
     seconds = resolved.step_seconds
-    if seconds is not None and workers_are_faster(seconds, num_envs):
-        return "workers"
-    return resolved.spec.backend
+    faster = seconds is not None and workers_are_faster(seconds, num_envs)
+    return "workers" if faster else resolved.spec.backend

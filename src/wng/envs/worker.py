@@ -218,11 +218,6 @@ def read_byte(connection: Connection) -> bytes:
     return byte
 
 
-def write_byte(connection: Connection, byte: bytes) -> None:
-    """Send a byte to the other process."""
-    os.write(connection.fileno(), byte)
-
-
 def main() -> None:
     """Run one slice until the parent closes the connection or dies."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
@@ -236,20 +231,20 @@ def main() -> None:
             rows = np.frombuffer(mmap.mmap(memory, 0), row)
             environments = EnvSlice(spec, seed, first, Buffers.over(rows[first:last]), offset)
         except Exception as error:
-            write_byte(parent, FAILED)
+            os.write(parent.fileno(), FAILED)
             parent.send((-1, _describe(error), traceback.format_exc()))
             return
-        write_byte(parent, OK)
+        os.write(parent.fileno(), OK)
         methods = {byte: getattr(environments, name) for name, byte in COMMANDS.items()}
         while True:
             command = read_byte(parent)
             try:
                 methods[command](*(parent.recv() if command == COMMANDS["restore"] else ()))
             except EnvFailedError as error:
-                write_byte(parent, FAILED)
+                os.write(parent.fileno(), FAILED)
                 parent.send((error.index, error.message, traceback.format_exc()))
             else:
-                write_byte(parent, OK)
+                os.write(parent.fileno(), OK)
     if environments is not None:
         environments.close()
 
