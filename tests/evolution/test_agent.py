@@ -4,12 +4,12 @@ import gymnasium
 import numpy as np
 import pytest
 from PIL import Image, ImageSequence
+from wng.evolution.agent import Evolution
 
 import wng
 from evolution.small_envs import first_state
 from evolution.tiny import ENV, GENERATION, TINY, assert_same, tiny
 from wng.agents.video import film
-from wng.evolution.agent import Evolution
 from wng.evolution.maps import read_maps
 from wng.evolution.methods import preset
 from wng.runs import checkpoint, training

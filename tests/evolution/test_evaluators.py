@@ -35,7 +35,7 @@ EVERYTHING = Embedding(everything)
 
 
 def policy_for(env_id: str, kind="dense", hidden=(3,)) -> Policy:
-    spec = envs.check_env(env_id, "gymnasium")
+    spec = envs.resolve(env_id, "gymnasium").spec
     return Policy(
         spec.observation_size,
         spec.action_size,

@@ -1,7 +1,7 @@
 """Vector environments: one interface to Gymnasium, worker processes and EnvPool."""
 
 from wng.envs.base import EnvSpec, EnvState, Transition
-from wng.envs.make import check_env, make
+from wng.envs.make import make
 from wng.envs.probes import PROBES, register_probes
 from wng.envs.resolve import ResolvedEnv, resolve
 from wng.envs.vector import VectorEnv
@@ -17,7 +17,6 @@ __all__ = [
     "ResolvedEnv",
     "Transition",
     "VectorEnv",
-    "check_env",
     "make",
     "resolve",
 ]

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from wng.envs.base import Backend, EnvSpec, check_arguments
+from wng.envs.base import Backend, check_arguments
 from wng.envs.envpool import EnvPoolRunner
 from wng.envs.resolve import BackendChoice, ResolvedEnv, check_backend, resolve
 from wng.envs.vector import LocalRunner, Runner, VectorEnv
@@ -58,11 +58,6 @@ def make(
 def as_resolved(env: str | ResolvedEnv, backend: BackendChoice) -> ResolvedEnv:
     """Resolve an environment unless that has been done."""
     return env if isinstance(env, ResolvedEnv) else resolve(env, backend)
-
-
-def check_env(env_id: str, backend: BackendChoice = "auto") -> EnvSpec:
-    """Return the spec of an environment, or raise a ValueError that says what to do."""
-    return resolve(env_id, backend).spec
 
 
 def workers_are_faster(step_seconds: float, num_envs: int) -> bool:
