@@ -283,6 +283,14 @@ def test_ctrl_c_saves_and_the_printed_command_goes_on(monkeypatch, capsys, tmp_p
         np.testing.assert_array_equal(resumed.trainer.checkpoint()[0][name], array, err_msg=name)
 
 
+def test_quiet_is_quiet(monkeypatch, capsys, tmp_path) -> None:
+    assert train(monkeypatch, tmp_path, "pg", "--env", PROBE, "--quiet") == 0
+    assert capsys.readouterr() == ("", "")
+    folder = tmp_path / "wng-ProbeContextual-v0" / "pg" / "seed0"
+    assert wng.load(folder).steps == 128
+    assert not (folder / "curve.png").exists()
+
+
 def test_a_damaged_checkpoint_is_named_and_passed_over(monkeypatch, capsys, tmp_path) -> None:
     monkeypatch.setattr(training, "CHECKPOINT_SECONDS", -1.0)
     assert train(monkeypatch, tmp_path, "pg", "--env", PROBE) == 0
@@ -292,9 +300,10 @@ def test_a_damaged_checkpoint_is_named_and_passed_over(monkeypatch, capsys, tmp_
     capsys.readouterr()
     assert run(monkeypatch, "eval", str(folder), "--episodes", "1") == 0
     assert f"using {previous} instead" in capsys.readouterr().out
-    assert train(monkeypatch, tmp_path, "pg", "--env", PROBE, "--resume", steps=192) == 0
+    more = ("--env", PROBE, "--resume", "--quiet")
+    assert train(monkeypatch, tmp_path, "pg", *more, steps=192) == 0
     said = capsys.readouterr().out
-    assert f"Note: checkpoint {newest} " in said
+    assert f"Note: checkpoint {newest} " in said  # also with --quiet
     assert f"using {previous} instead" in said
     np.testing.assert_array_equal(read_metrics(folder)["iteration"], [1, 2, 3])
 
@@ -338,6 +347,8 @@ def test_seeds_stop_together_and_go_on_together(monkeypatch, capsys, tmp_path) -
         iterations = np.arange(1, done // 64 + 1)
         np.testing.assert_array_equal(read_metrics(folder)["iteration"], iterations)
     more = max(steps) + 64
-    assert train(monkeypatch, tmp_path, *words, "--resume", steps=more) == 0
-    assert "over 2 seeds" in capsys.readouterr().out
+    assert train(monkeypatch, tmp_path, *words, "--resume", "--quiet", steps=more) == 0
+    said = capsys.readouterr().out
+    assert "over 2 seeds" in said
+    assert "pg seed 0" not in said  # no progress
     assert [wng.load(folder).steps for folder in folders] == [more, more]
