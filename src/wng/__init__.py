@@ -2,6 +2,18 @@
 
 from importlib.metadata import version
 
+from wng.agents.agent import (
+    BGPG,
+    BGWNPG,
+    NPG,
+    PG,
+    PPO,
+    PPOKL,
+    TRPO,
+    WNPG,
+    WTRPO,
+    Agent,
+)
 from wng.agents.load import load
 from wng.behavior import Embedding, Trajectory
 from wng.estimator import (
@@ -14,25 +26,13 @@ from wng.estimator import (
     jacobian_score,
     kernel_basis,
     polynomial_basis,
+    scale_by_metric,
     scale_by_wasserstein,
 )
-from wng.evolution.agent import Evolution
 from wng.evolution.config import EvolutionConfig
 from wng.evolution.methods import BGES, BGWNES, ES, NSRES, WNES
 from wng.evolution.strategy import Strategy
 from wng.execution.ray import RayExecutor
-from wng.policy_gradient.agent import (
-    BGPG,
-    BGWNPG,
-    NPG,
-    PG,
-    PPO,
-    PPOKL,
-    TRPO,
-    WNPG,
-    WTRPO,
-    Agent,
-)
 from wng.policy_gradient.config import Config
 from wng.runs.directory import RunDirectory
 
@@ -57,7 +57,6 @@ __all__ = [
     "Config",
     "Damping",
     "Embedding",
-    "Evolution",
     "EvolutionConfig",
     "RayExecutor",
     "RunDirectory",
@@ -73,5 +72,6 @@ __all__ = [
     "kernel_basis",
     "load",
     "polynomial_basis",
+    "scale_by_metric",
     "scale_by_wasserstein",
 ]

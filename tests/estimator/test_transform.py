@@ -8,7 +8,8 @@ import pytest
 
 import wng
 from wng.estimator.metric import LowRank
-from wng.estimator.transform import ScaleByWassersteinState, precondition
+from wng.estimator.precondition import precondition
+from wng.estimator.transform import ScaleByMetricState
 
 PARAMS = {"mean": jnp.array([0.5, -1.0]), "log_std": jnp.array([0.1, -0.4])}
 GRADS = {"mean": jnp.array([1.0, 2.0]), "log_std": jnp.array([-1.0, 0.5])}
@@ -135,7 +136,7 @@ def test_refresh_every_reuses_the_metric() -> None:
 
 
 def test_adaptive_damping_moves_both_ways_on_the_same_batch() -> None:
-    def run(step_size: float) -> ScaleByWassersteinState:
+    def run(step_size: float) -> ScaleByMetricState:
         control = wng.Damping(1e-2, every=1, step_size=step_size)
         tx = wng.scale_by_wasserstein(damping=control)
         value, grads = jax.value_and_grad(quadratic)(PARAMS)
@@ -177,7 +178,7 @@ def test_fallback_to_the_euclidean_gradient() -> None:
     _, state = tx.update(GRADS, tx.init(PARAMS), PARAMS, key=KEY, behavior_fn=behavior_fn)
     planted = LowRank(jnp.eye(4), -jnp.ones(4), None)
     updates, state = tx.update(
-        GRADS, state._replace(spectrum=planted), PARAMS, key=KEY, behavior_fn=behavior_fn
+        GRADS, state._replace(metric=planted), PARAMS, key=KEY, behavior_fn=behavior_fn
     )
     np.testing.assert_array_equal(flat(updates), flat(GRADS))
     assert state.fallbacks == 1

@@ -1,28 +1,45 @@
-"""What agents of both families have in common: made from a preset, asked for actions, evaluated."""
+"""The agent: a trainer, with `learn`, `predict`, `evaluate` and `save` around it."""
 
-import abc
 import dataclasses
 import itertools
+import math
 from collections.abc import Callable, Iterator
-from typing import Any, ClassVar
+from pathlib import Path
+from typing import Any, Self
 
 import jax
 import numpy as np
 
+from wng.agents.registry import FAMILIES, METHODS, family_of, title_of
 from wng.behavior.embedding import code_name
 from wng.envs.episodes import Act, episode_returns, read_observations
-from wng.runs.settings import Method, Settings, check_names
-from wng.runs.training import Trainable
+from wng.runs import checkpoint, training
+from wng.runs.directory import RunDirectory
+from wng.runs.executor import Executor
+from wng.runs.progress import TrainingProgress
+from wng.runs.settings import Settings, check_names
+from wng.runs.training import Row
 
 
-class BaseAgent(Trainable):
-    """An agent of either family. A family sets the class variables, and says how it acts."""
+class Agent:
+    """A policy that learns in an environment, by policy gradients or by evolution.
 
-    config_class: ClassVar[type[Any]]
-    methods: ClassVar[dict[str, Method]]
-    preset: ClassVar[Callable[..., Any]]  # (method, settings, env, **overrides)
-    trainer_class: ClassVar[Callable[..., Any]]  # (env, config, seed, embedding)
-    _trainer: Any
+    Args:
+      env: id of an environment, such as "Hopper-v5".
+      method: name of a method, such as "wnpg" or "wnes"; `wng methods` lists them. The classes
+        `wng.WNPG`, `wng.PPO`, … choose it for you.
+      seed: random seed.
+      settings: preset of all settings: "tuned", "paper" or "released".
+      embedding: Φ as a function of a `wng.Trajectory` or as a `wng.Embedding`, or its name.
+      config: a whole configuration, in place of a preset.
+      executor: where the episodes of an evolution strategy run, such as a `wng.RayExecutor`; by
+        default in this process.
+      overrides: fields of `wng.Config` or `wng.EvolutionConfig` to set on top of the preset.
+
+    Attributes:
+      config: every setting.
+      trainer: what learns; `trainer.state` holds the parameters.
+    """
 
     def __init__(
         self,
@@ -33,49 +50,99 @@ class BaseAgent(Trainable):
         settings: Settings = "tuned",
         embedding: Any = None,
         config: Any = None,
+        executor: Executor | None = None,
         **overrides: Any,
     ):
+        if not isinstance(method, str):
+            raise ValueError(f"a method is given by its name, such as 'wnpg', got {method!r}.")
         if isinstance(embedding, str):
             overrides["embedding"], embedding = embedding, None
         elif embedding is not None:
             overrides["embedding"] = code_name(embedding)
-        check_names(overrides, self.config_class)
-        if config is not None and not isinstance(config, self.config_class):
-            raise ValueError(
-                f"config must be a {self.config_class.__name__}, got a {type(config).__name__}."
-            )
-        if not isinstance(method, str):
-            raise ValueError(f"a method is given by its name, such as 'wnpg', got {method!r}.")
-        self.config: Any = (
-            dataclasses.replace(config, **overrides)
-            if config is not None
-            else type(self).preset(method, settings, env, **overrides)
-        )
-        self.env, self.method, self.seed = env, method, seed
-        self._trainer = self._make_trainer(embedding)
+        self.family = family_of(method)
+        if config is None:
+            config = self.family.preset(method, settings, env, **overrides)
+        else:
+            self.family = next((f for f in FAMILIES if isinstance(config, f.config)), self.family)
+            check_names(overrides, self.family.config)
+            if not isinstance(config, self.family.config):
+                names = " or a ".join(f.config.__name__ for f in FAMILIES)
+                raise ValueError(f"config must be a {names}, got a {type(config).__name__}.")
+            config = dataclasses.replace(config, **overrides)
+        self.env, self.method, self.config = env, method, config
+        where = {"executor": executor} if self.family.distributes else {}
+        self.trainer = self.family.make_trainer(env, config, seed, embedding, **where)
         self._draws = 0
-
-    def _make_trainer(self, embedding: Any) -> Any:
-        return type(self).trainer_class(self.env, self.config, self.seed, embedding)
 
     @property
     def title(self) -> str:
         """The method's name as people write it."""
-        return self.methods[self.method].title if self.method in self.methods else self.method
+        return title_of(self.method)
 
-    @abc.abstractmethod
-    def _actions(self, state: Any, rows: np.ndarray, key: jax.Array | None) -> np.ndarray:
-        """Actions drawn with `key`, or the most likely ones, as `VectorEnv.step` takes them."""
+    @property
+    def seed(self) -> int:
+        """The random seed."""
+        return self.trainer.seed
+
+    @property
+    def steps(self) -> int:
+        """Environment steps so far."""
+        return self.trainer.steps
+
+    def learn(
+        self,
+        steps: float,
+        *,
+        callback: Callable[[Self, Row], bool | None] | None = None,
+        progress: bool | TrainingProgress = True,
+        run: RunDirectory | None = None,
+    ) -> Self:
+        """Take at least `steps` more environment steps, in whole iterations.
+
+        Ctrl-C stops after the present iteration, a second one at once. However it ends, the run
+        then holds the last whole iteration.
+
+        Args:
+          steps: number of further environment steps.
+          callback: called with the agent and the metrics of each iteration; returning False stops.
+          progress: whether to show a progress bar, or the display to report to.
+          run: where metrics and checkpoints are kept (`RunDirectory.create`).
+        """
+        if not (isinstance(steps, int | float) and math.isfinite(steps) and steps >= 0):
+            raise ValueError(f"steps must be a number of environment steps, got {steps!r}.")
+        training.train(
+            self.trainer,
+            self.steps + int(steps),
+            f"{self.title} seed {self.seed}",
+            identity=self._identity,
+            run=run,
+            progress=progress,
+            callback=None if callback is None else lambda row: callback(self, row),
+        )
+        return self
+
+    def restore(self, run: RunDirectory) -> list[str]:
+        """Resume from the newest good checkpoint of a run; returns a sentence for each problem."""
+        return training.restore(self.trainer, run)
+
+    def save(self, path: str | Path) -> None:
+        """Write everything to one file, which `wng.load` reads. It never holds code."""
+        arrays, info = self.trainer.checkpoint()
+        checkpoint.write_file(path, arrays, info | self._identity)
+
+    @property
+    def _identity(self) -> dict[str, str]:
+        return {"kind": self.family.kind, "method": self.method}
 
     def predict(self, observation: Any, *, deterministic: bool = True) -> np.ndarray:
-        """The action in one state, or actions in several, as the environment takes them."""
-        spec = self._trainer.spec
+        """The action in one state, or the actions in several, as the environment takes them."""
+        spec = self.trainer.spec
         rows, batch = read_observations(observation, self.env, spec.observation_size)
         key = None
         if not deterministic:
             self._draws += 1
             key = jax.random.fold_in(jax.random.fold_in(jax.random.key(self.seed), 3), self._draws)
-        actions = spec.as_taken(self._actions(self._trainer.state, rows, key))
+        actions = spec.as_taken(self.trainer.actions(self.trainer.state, rows, key))
         return actions if batch else actions[0]
 
     def evaluate(
@@ -86,28 +153,49 @@ class BaseAgent(Trainable):
         seed: int = 1_000_000,
         untrained: bool = False,
     ) -> np.ndarray:
-        """Returns of whole episodes in environments of their own.
+        """Returns of whole episodes, in environments of their own.
 
         An episode of an environment without a time limit is cut after 30,000 steps, or after the
         horizon that the agent was trained with.
 
         Args:
-          episodes: how many.
-          deterministic: the most likely action, or a sampled one.
-          seed: of the episodes; the same for every agent, so that comparisons are fair.
+          episodes: number of episodes.
+          deterministic: take the most likely action instead of sampling.
+          seed: random seed of the episodes, the same for every agent, so comparisons are fair.
           untrained: evaluate the policy as it was before learning.
         """
-        trainer = self._trainer
+        trainer = self.trainer
         state = trainer.initial_state() if untrained else trainer.state
 
         def make_act(seed: int) -> Act:
             keys: Iterator[jax.Array | None]
             keys = itertools.repeat(None) if deterministic else _keys(seed)
-            return lambda rows: self._actions(state, rows, next(keys))
+            return lambda rows: trainer.actions(state, rows, next(keys))
 
-        return episode_returns(self.env, make_act, episodes, seed, trainer.horizon)
+        return episode_returns(trainer.resolved, make_act, episodes, seed, trainer.horizon)
+
+    def close(self) -> None:
+        """Stop the environments; the agent can no longer learn."""
+        self.trainer.close()
 
 
 def _keys(seed: int) -> Iterator[jax.Array]:
     key = jax.random.key(seed)
     return (jax.random.fold_in(key, number) for number in itertools.count())
+
+
+def _method_class(method: str) -> type[Agent]:
+    class Chosen(Agent):
+        def __init__(self, env: str, seed: int = 0, **settings: Any):
+            super().__init__(env, method, seed, **settings)
+
+    Chosen.__name__ = Chosen.__qualname__ = method.upper()
+    Chosen.__doc__ = (
+        f"{METHODS[method].title}: {METHODS[method].about}. Arguments as for `wng.Agent`."
+    )
+    return Chosen
+
+
+PG, PPO, PPOKL, NPG, TRPO, BGPG, WNPG, BGWNPG, WTRPO = map(
+    _method_class, ("pg", "ppo", "ppokl", "npg", "trpo", "bgpg", "wnpg", "bgwnpg", "wtrpo")
+)

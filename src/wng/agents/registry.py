@@ -1,4 +1,4 @@
-"""The two families of methods, as the commands and the studies see them."""
+"""The registry of families and methods: the one table that commands, studies and agents read."""
 
 import importlib
 from collections.abc import Callable
@@ -8,49 +8,57 @@ from wng.evolution import config as evolution_config
 from wng.evolution import methods as evolution_methods
 from wng.policy_gradient import config as gradient_config
 from wng.policy_gradient import methods as gradient_methods
-from wng.runs.settings import Limits, Method
+from wng.runs.settings import Method, plain
 
 
 class Family(NamedTuple):
-    """What `wng train` and `wng methods` need to know of a family."""
+    """A family of methods."""
 
+    kind: str  # name in files
     title: str
-    config: type
-    limits: Limits
+    config: type  # its settings
+    groups: dict[str, str]  # groups of its settings in --help, by the first of each
     methods: dict[str, Method]
-    preset: Callable[..., Any]  # (method, settings, env)
-    agent: str  # module:class, imported when a run starts
+    preset: Callable[..., Any]  # (method, settings, env, **overrides) -> config
+    steps: int  # environment steps of a run unless the user says otherwise
+    distributes: bool  # whether one run can use an executor
+    trainer: str  # module:class, imported when a run starts
+
+    def make_trainer(self, *arguments: Any, **settings: Any) -> Any:
+        """A trainer of this family."""
+        module, name = self.trainer.split(":")
+        return getattr(importlib.import_module(module), name)(*arguments, **settings)
 
 
 GRADIENT = Family(
+    "policy_gradient",
     "policy gradients",
     gradient_config.Config,
-    gradient_config.LIMITS,
+    gradient_config.GROUPS,
     gradient_methods.METHODS,
     gradient_methods.preset,
-    "wng.policy_gradient.agent:Agent",
+    300_000,
+    False,
+    "wng.policy_gradient.trainer:Trainer",
 )
 EVOLUTION = Family(
+    "evolution",
     "evolution strategies",
     evolution_config.EvolutionConfig,
-    evolution_config.LIMITS,
+    evolution_config.GROUPS,
     evolution_methods.METHODS,
     evolution_methods.preset,
-    "wng.evolution.agent:Evolution",
+    1_000_000,
+    True,
+    "wng.evolution.trainer:EvolutionTrainer",
 )
 FAMILIES = (GRADIENT, EVOLUTION)
 METHODS: dict[str, Method] = {**GRADIENT.methods, **EVOLUTION.methods}
 
 
 def family_of(method: str) -> Family:
-    """The family of a method; policy gradients for a combination of one's own."""
-    return EVOLUTION if method.lower().replace("-", "") in EVOLUTION.methods else GRADIENT
-
-
-def agent_class(family: Family) -> Any:
-    """The class that trains."""
-    module, name = family.agent.split(":")
-    return getattr(importlib.import_module(module), name)
+    """The family of a method; policy gradients for a combination of your own."""
+    return EVOLUTION if plain(method) in EVOLUTION.methods else GRADIENT
 
 
 def title_of(name: str) -> str:

@@ -10,7 +10,7 @@ from jaxtyping import Float32
 from numpy.typing import ArrayLike
 
 from wng.envs.base import EnvSpec, EnvState, Ledger, Transition, check_whole
-from wng.envs.resolve import describe, nearest
+from wng.envs.lookup import describe, nearest
 from wng.envs.workers import available_cores
 
 

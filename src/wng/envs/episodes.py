@@ -1,44 +1,51 @@
-"""Whole episodes of a policy, in environments of their own."""
+"""Runs whole episodes of a policy."""
 
 from collections.abc import Callable
 
 import numpy as np
 
 from wng.envs.base import VectorEnv
-from wng.envs.make import make
+from wng.envs.make import as_resolved, make
+from wng.envs.resolve import ResolvedEnv
 
-LONGEST_EPISODE = 30_000  # steps after which an episode without a time limit is cut
+LONGEST_EPISODE = 30_000  # limit on the steps of an episode if the environment has none
 
-Act = Callable[[np.ndarray], np.ndarray]  # observations [n, d] to actions, as `VectorEnv` has them
+Act = Callable[[np.ndarray], np.ndarray]  # observations [n, d] to actions of `VectorEnv.step`
 
 
 def episode_returns(
-    env_id: str, make_act: Callable[[int], Act], episodes: int, seed: int, limit: int | None = None
+    env: str | ResolvedEnv,
+    make_act: Callable[[int], Act],
+    episodes: int,
+    seed: int,
+    limit: int | None = None,
 ) -> np.ndarray:
-    """Returns of whole episodes; one without a time limit is cut after 30,000 steps.
+    """Run whole episodes and return the return of each.
 
     Args:
-      env_id: a Gymnasium id.
-      make_act: the policy, made for each batch of episodes with the seed of that batch.
-      episodes: how many.
-      seed: of the first batch.
-      limit: most steps of an episode, if fewer than the environment's own.
+      env: Gymnasium id, or the result of `wng.envs.resolve`.
+      make_act: Makes the policy for a batch of episodes from the batch's seed.
+      episodes: Number of episodes.
+      seed: Random seed of the first batch.
+      limit: Maximum number of steps per episode. Defaults to the environment's time limit, or
+        30,000 steps if it has none.
     """
     if episodes < 1:
         raise ValueError(f"episodes must be at least 1, got {episodes}.")
+    resolved = as_resolved(env, "gymnasium")
     returns: list[float] = []
     while len(returns) < episodes:
         number, batch_seed = min(10, episodes - len(returns)), seed + len(returns)
-        env = make(env_id, number, batch_seed, "gymnasium")
+        vector_env = make(resolved, number, batch_seed, "gymnasium")
         try:
-            returns += first_returns(env, make_act(batch_seed), limit)
+            returns += first_returns(vector_env, make_act(batch_seed), limit)
         finally:
-            env.close()
+            vector_env.close()
     return np.array(returns)
 
 
 def first_returns(env: VectorEnv, act: Act, limit: int | None = None) -> list[float]:
-    """The return of the first episode of each environment, short or long."""
+    """Run one episode in each environment and return their returns."""
     observations = env.reset()
     returns, running = np.zeros(env.num_envs), np.ones(env.num_envs, bool)
     for _ in range(limit or env.spec.max_episode_steps or LONGEST_EPISODE):
@@ -54,9 +61,10 @@ def first_returns(env: VectorEnv, act: Act, limit: int | None = None) -> list[fl
 
 
 def read_observations(observation: object, env_id: str, size: int) -> tuple[np.ndarray, bool]:
-    """One observation or several, flat or in the environment's own shape, as rows [n, size].
+    """Convert one observation or a batch, flat or in the environment's shape, to rows [n, size].
 
-    Also whether there were several; [1, size] is a batch of one.
+    Returns:
+      The rows, and whether the input was a batch; [1, size] is a batch of one.
     """
     x = np.asarray(observation, np.float32)
     batch = x.ndim > 1 and int(np.prod(x.shape[1:])) == size

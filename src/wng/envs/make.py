@@ -1,126 +1,103 @@
-"""Making vector environments."""
+"""Makes vector environments."""
 
-import time
-from typing import Any, Literal
+from dataclasses import replace
 
-import gymnasium
-
-from wng.envs.base import EnvSpec, VectorEnv, check_arguments
-from wng.envs.envpool import EnvPoolVectorEnv, describe_envpool, known_to_envpool, same_task
-from wng.envs.resolve import describe, find
+from wng.envs.base import Backend, EnvSpec, VectorEnv, check_arguments
+from wng.envs.envpool import EnvPoolVectorEnv, describe_envpool
+from wng.envs.resolve import BackendChoice, ResolvedEnv, check_backend, resolve
 from wng.envs.seeded import LocalRunner, SeededVectorEnv
 from wng.envs.workers import WorkerRunner, available_cores, why_no_workers
 
-# Seconds that a vector step costs more with workers: 140 to 200 µs measured with two workers on a
-# busy two-core virtual machine, of which 30 to 60 µs are the messages and the rest waking up.
-SIGNALLING = 150e-6
-
-BACKENDS = ("auto", "gymnasium", "workers", "envpool")
+# Extra seconds per vector step with workers: 140 to 200 µs with two workers on a busy two-core
+# virtual machine. Messages account for 30 to 60 µs of it, waking up for the rest.
+SIGNALING = 150e-6
 
 
 def make(
-    env_id: str,
+    env: str | ResolvedEnv,
     num_envs: int,
     seed: int,
-    backend: Literal["auto", "gymnasium", "workers", "envpool"] = "auto",
+    backend: BackendChoice = "auto",
     offset: int = 0,
 ) -> VectorEnv:
-    """`num_envs` copies of the environment with this Gymnasium id (or 'module:id').
-
-    With an `offset`, those of a larger set from this one on: their episodes are the same. (Not with
-    EnvPool, which numbers its environments itself.)
+    """Make a vector environment.
 
     Backends:
-      gymnasium: all in this process.
-      workers: in worker processes, one for each core; bit for bit the same results.
-      envpool: in EnvPool's threads. Other random initial states, and rounding, than Gymnasium's.
-      auto: EnvPool where it is installed and has the same task under this id; otherwise `workers`
-        where that is faster than `gymnasium`: 50 steps are timed, and workers are used if the time
-        they save in a vector step, n·t·(1 − 1/workers), is over 0.3 ms, twice what they cost.
+      gymnasium: Runs all copies in this process.
+      workers: Runs them in worker processes, one per core. Same results, bit for bit.
+      envpool: Runs them in EnvPool's threads. Initial states and rounding differ from Gymnasium's.
+      auto: EnvPool if it is installed and has the same task under this id. Otherwise `workers` if
+        faster than `gymnasium`: if the time that w workers save per vector step, n·t·(1 − 1/w)
+        with t measured over 50 steps, exceeds 0.3 ms, twice their overhead. For a `ResolvedEnv`,
+        "auto" keeps the backend that it was resolved with.
+
+    Args:
+      env: Gymnasium id, 'module:id', or the result of `wng.envs.resolve`.
+      num_envs: Number of copies.
+      seed: Random seed.
+      backend: What runs the environment.
+      offset: Number of the first copy. Copies with the same number have the same episodes. EnvPool
+        ignores it.
     """
     check_arguments(num_envs, seed)
+    check_backend(backend)
     num_envs, seed = int(num_envs), int(seed)
-    spec, env = _check(env_id, backend)
-    if env is None:
-        return EnvPoolVectorEnv(spec, num_envs, seed)
-    gym_spec = env.spec
-    try:
-        obstacle = why_no_workers(gym_spec)
-        if backend == "workers" and obstacle:
-            raise ValueError(
-                f"{env_id!r} cannot run in worker processes: {obstacle}; put it in a module of its "
-                "own, or use backend='gymnasium'."
-            )
-        workers = backend == "workers" or (
-            backend == "auto" and not obstacle and workers_are_faster(env, num_envs)
-        )
-    finally:
-        env.close()
-    spec = EnvSpec(**{**vars(spec), "backend": "workers" if workers else "gymnasium"})
-    runner = (WorkerRunner if workers else LocalRunner)(spec, gym_spec, num_envs, seed, offset)
+    resolved = as_resolved(env, backend)
+    chosen = _choose(resolved, num_envs) if backend == "auto" else backend
+    return MAKERS[chosen](resolved, num_envs, seed, offset)
+
+
+def as_resolved(env: str | ResolvedEnv, backend: BackendChoice) -> ResolvedEnv:
+    """Resolve an environment for a backend unless that has been done."""
+    if not isinstance(env, ResolvedEnv):
+        return resolve(env, backend)
+    if env.gym_spec is None and backend not in ("auto", env.spec.backend):
+        return resolve(env.spec.id, backend)  # says why Gymnasium does not have it
+    return env
+
+
+def check_env(env_id: str, backend: BackendChoice = "auto") -> EnvSpec:
+    """Return the spec of an environment, or raise a ValueError that says what to do."""
+    return resolve(env_id, backend).spec
+
+
+def workers_are_faster(step_seconds: float, num_envs: int) -> bool:
+    """Tell whether worker processes save time, given the time of one step."""
+    workers = min(available_cores(), num_envs)
+    return num_envs * step_seconds * (1 - 1 / workers) > 2 * SIGNALING
+
+
+def _choose(resolved: ResolvedEnv, num_envs: int) -> Backend:
+    seconds = resolved.step_seconds
+    if seconds is not None and workers_are_faster(seconds, num_envs):
+        return "workers"
+    return resolved.spec.backend
+
+
+def _in_process(resolved: ResolvedEnv, num_envs: int, seed: int, offset: int) -> VectorEnv:
+    assert resolved.local_spec is not None
+    spec = replace(resolved.local_spec, backend="gymnasium")
+    runner = LocalRunner(spec, resolved.gym_spec, num_envs, seed, offset)
     return SeededVectorEnv(spec, num_envs, runner)
 
 
-def check_env(
-    env_id: str, backend: Literal["auto", "gymnasium", "workers", "envpool"] = "auto"
-) -> EnvSpec:
-    """The spec of an environment, or a ValueError that says what to do; makes at most one."""
-    spec, env = _check(env_id, backend)
-    if env is not None:
-        env.close()
-    return spec
-
-
-def workers_are_faster(env: gymnasium.Env, num_envs: int) -> bool:
-    """Whether worker processes would save time, from the time of a few steps of `env`."""
-    workers = min(available_cores(), num_envs)
-    if workers < 2:
-        return False
-    try:
-        seconds = _step_seconds(env)
-    except (Exception, SystemExit):  # which training will meet again, and report
-        return False
-    typical = sorted(seconds)[len(seconds) // 2]
-    return num_envs * typical * (1 - 1 / workers) > 2 * SIGNALLING
-
-
-def _step_seconds(env: gymnasium.Env) -> list[float]:
-    env.action_space.seed(0)
-    env.reset(seed=0)
-    seconds = []
-    for _ in range(50):
-        action = env.action_space.sample()
-        start = time.perf_counter()
-        _, _, terminated, truncated, _ = env.step(action)
-        if terminated or truncated:
-            env.reset()
-        seconds.append(time.perf_counter() - start)
-    return seconds
-
-
-def _check(env_id: Any, backend: str) -> tuple[EnvSpec, gymnasium.Env | None]:
-    """The spec, and an environment unless EnvPool is to run it."""
-    if backend not in BACKENDS:
-        raise ValueError(f"backend must be one of {', '.join(BACKENDS)}, got {backend!r}.")
-    if backend == "envpool":
-        return describe_envpool(env_id), None
-    env, full_id = find(env_id)
-    try:
-        assert env.spec is not None
-        spec = describe(
-            full_id,
-            "workers" if backend == "workers" else "gymnasium",
-            env.observation_space,
-            env.action_space,
-            replayable=not env.spec.nondeterministic,
-            max_episode_steps=env.spec.max_episode_steps,
+def _in_workers(resolved: ResolvedEnv, num_envs: int, seed: int, offset: int) -> VectorEnv:
+    assert resolved.local_spec is not None
+    obstacle = why_no_workers(resolved.gym_spec)
+    if obstacle:
+        raise ValueError(
+            f"{resolved.spec.id!r} cannot run in worker processes: {obstacle}; move it to a module "
+            "of its own, or use backend='gymnasium'."
         )
-        if backend == "auto" and known_to_envpool(full_id):
-            pooled = describe_envpool(full_id)
-            if same_task(spec, pooled):
-                env.close()
-                return pooled, None
-    except BaseException:
-        env.close()
-        raise
-    return spec, env
+    spec = replace(resolved.local_spec, backend="workers")
+    runner = WorkerRunner(spec, resolved.gym_spec, num_envs, seed, offset)
+    return SeededVectorEnv(spec, num_envs, runner)
+
+
+def _in_envpool(resolved: ResolvedEnv, num_envs: int, seed: int, offset: int) -> VectorEnv:
+    pooled = resolved.spec.backend == "envpool"
+    spec = resolved.spec if pooled else describe_envpool(resolved.spec.id)
+    return EnvPoolVectorEnv(spec, num_envs, seed)
+
+
+MAKERS = {"gymnasium": _in_process, "workers": _in_workers, "envpool": _in_envpool}

@@ -1,139 +1,129 @@
-"""From an id to an environment that can be used, or to a sentence that says what to do."""
+"""Resolves an environment id once per run: everything that callers need to know about it."""
 
-import difflib
-import importlib
-import importlib.util
-import re
-from collections.abc import Iterable
-from typing import Any
+import time
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
 
 import gymnasium
-import numpy as np
-from gymnasium.spaces import Box, Discrete, Space
+from gymnasium.envs.registration import EnvSpec as GymSpec
 
-from wng.envs.base import Backend, EnvSpec
-from wng.envs.worker import quiet_bullet
+from wng.envs.base import EnvSpec
+from wng.envs.envpool import describe_envpool, known_to_envpool, same_task
+from wng.envs.jax_env import JaxEnv
+from wng.envs.lookup import describe, find
+from wng.envs.walls.map import Map
+from wng.envs.workers import available_cores, why_no_workers
+
+BackendChoice = Literal["auto", "gymnasium", "workers", "envpool"]
 
 
-def find(env_id: Any, render_mode: str | None = None) -> tuple[gymnasium.Env, str]:
-    """Make one environment with Gymnasium; also its full id (with the version, and the module)."""
-    if not isinstance(env_id, str) or not env_id:
-        raise ValueError(
-            f"an environment is given by its id, such as 'Hopper-v5', got {env_id!r}; register "
-            "one of your own with gymnasium.register."
-        )
-    module, _, name = env_id.rpartition(":")
-    if module:
-        _import(module, env_id)
-    if "Bullet" in name:
-        if importlib.util.find_spec("pybullet_envs_gymnasium") is None:
-            raise ValueError(f"{env_id!r} needs PyBullet: pip install 'wng[pybullet]'.")
-        with quiet_bullet(name):
-            importlib.import_module("pybullet_envs_gymnasium")
+@dataclass(frozen=True, eq=False)
+class ResolvedEnv:
+    """An environment that was found and can be used.
+
+    Pickling keeps the id only: the receiving process resolves it again.
+
+    Attributes:
+      spec: Spaces and backend. With backend "auto", `make` may still choose worker processes.
+      local_spec: `spec` as Gymnasium runs it; differs from `spec` if EnvPool was chosen.
+      gym_spec: Gymnasium's own spec, or None if only EnvPool has the environment.
+      jax_env: The environment as pure JAX functions, or None.
+      mujoco_task: The environment as a `wng.envs.mujoco_batch.MujocoTask`, or None.
+      map: Top view of a wall task, or None.
+      render_modes: Render modes that the environment supports.
+      step_seconds: Median time of a step. None if worker processes are not an option.
+    """
+
+    spec: EnvSpec
+    local_spec: EnvSpec | None = None
+    gym_spec: GymSpec | None = None
+    jax_env: JaxEnv | None = None
+    mujoco_task: Any = None
+    map: Map | None = None
+    render_modes: tuple[str, ...] = ()
+    step_seconds: float | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return resolve, (self.spec.id, self.spec.backend)
+
+
+def resolve(env_id: str, backend: BackendChoice = "auto") -> ResolvedEnv:
+    """Look up an environment. Makes at most one copy of it, and closes it.
+
+    Args:
+      env_id: Gymnasium id, or 'module:id' to import a module first.
+      backend: What runs the environment; see `wng.envs.make`.
+
+    Raises:
+      ValueError: If the environment cannot be used; the message says what to do.
+    """
+    check_backend(backend)
+    if backend != "envpool":
+        return _resolve_gymnasium(env_id, backend)
+    pooled = ResolvedEnv(describe_envpool(env_id))
     try:
-        with quiet_bullet(name):
-            settings: dict[str, Any] = {} if render_mode is None else {"render_mode": render_mode}
-            env = gymnasium.make(name, disable_env_checker=True, **settings)
-    except gymnasium.error.UnregisteredEnv:
-        raise ValueError(_unknown(env_id, name, gymnasium.registry)) from None
-    except (ImportError, gymnasium.error.DependencyNotInstalled) as error:
-        raise ValueError(_missing(env_id, name, error)) from error
-    except Exception as error:
-        raise ValueError(f"{env_id!r} cannot be made: {type(error).__name__}: {error}") from error
-    found = env.spec.id if env.spec is not None else name
-    return env, f"{module}:{found}" if module else found
+        found = _resolve_gymnasium(env_id, "gymnasium")
+    except ValueError:  # only EnvPool has it
+        return pooled
+    return ResolvedEnv(**{**vars(found), "spec": pooled.spec})
 
 
-def describe(
-    env_id: str,
-    backend: Backend,
-    observations: Space,
-    actions: Space,
-    *,
-    replayable: bool,
-    max_episode_steps: int | None,
-) -> EnvSpec:
-    """The `EnvSpec` of an environment with these spaces, or a ValueError if they do not fit."""
-    if not isinstance(observations, Box):
-        raise ValueError(
-            f"{env_id!r} has observations of {_show(observations)}, but only Box observations are "
-            "supported: register it with gymnasium.wrappers.FlattenObservation around it."
+def check_backend(backend: str) -> None:
+    """Raise a ValueError if there is no such backend."""
+    if backend not in get_args(BackendChoice):
+        names = ", ".join(get_args(BackendChoice))
+        raise ValueError(f"backend must be one of {names}, got {backend!r}.")
+
+
+def _resolve_gymnasium(env_id: str, backend: str) -> ResolvedEnv:
+    env, full_id = find(env_id)
+    try:
+        gym_spec = env.spec
+        assert gym_spec is not None
+        spec = local_spec = describe(
+            full_id,
+            "workers" if backend == "workers" else "gymnasium",
+            env.observation_space,
+            env.action_space,
+            replayable=not gym_spec.nondeterministic,
+            max_episode_steps=gym_spec.max_episode_steps,
         )
-    if not isinstance(actions, Box | Discrete):
-        raise ValueError(
-            f"{env_id!r} has actions of {_show(actions)}, but only Box and Discrete actions are "
-            "supported: register it with a gymnasium.ActionWrapper around it."
+        if backend == "auto" and known_to_envpool(full_id):
+            pooled = describe_envpool(full_id)
+            spec = pooled if same_task(spec, pooled) else spec
+        timed = (
+            backend == "auto"
+            and spec is local_spec
+            and available_cores() > 1
+            and not why_no_workers(gym_spec)
         )
-    discrete = isinstance(actions, Discrete)
-    return EnvSpec(
-        id=env_id,
-        backend=backend,
-        observation_size=int(np.prod(observations.shape)),
-        discrete=discrete,
-        action_size=int(actions.n)
-        if isinstance(actions, Discrete)
-        else int(np.prod(actions.shape)),
-        replayable=replayable,
-        max_episode_steps=max_episode_steps,
-        action_shape=actions.shape or (),
-        action_dtype="int64" if discrete else str(actions.dtype),
-        action_low=() if isinstance(actions, Discrete) else tuple(actions.low.ravel().tolist()),
-        action_high=() if isinstance(actions, Discrete) else tuple(actions.high.ravel().tolist()),
-        action_start=int(actions.start) if isinstance(actions, Discrete) else 0,
-    )
+        return ResolvedEnv(
+            spec=spec,
+            local_spec=local_spec,
+            gym_spec=gym_spec,
+            jax_env=getattr(env.unwrapped, "jax_env", None),
+            mujoco_task=getattr(env.unwrapped, "mujoco_task", None),
+            map=getattr(env.unwrapped, "map", None),
+            render_modes=tuple(env.metadata.get("render_modes") or ()),
+            step_seconds=_step_seconds(env) if timed else None,
+        )
+    finally:
+        env.close()
 
 
-def nearest(name: str, ids: Iterable[str]) -> str | None:
-    """The id that `name` was probably meant to be: the highest version of the nearest name."""
-    ids = list(ids)
-    versions = {i: _split(i) for i in ids}
-    names = sorted({base for base, _ in versions.values()})
-    base, _ = _split(name)
-    folded = {n.lower(): n for n in names}
-    close = difflib.get_close_matches(base.lower(), folded, n=1, cutoff=0.7)
-    if not close:
+def _step_seconds(env: gymnasium.Env) -> float | None:
+    """Median time of 50 steps, or None if the environment fails (training will report that)."""
+    seconds = []
+    try:
+        env.action_space.seed(0)
+        env.reset(seed=0)
+        for _ in range(50):
+            action = env.action_space.sample()
+            start = time.perf_counter()
+            _, _, terminated, truncated, _ = env.step(action)
+            if terminated or truncated:
+                env.reset()
+            seconds.append(time.perf_counter() - start)
+    except (Exception, SystemExit):
         return None
-    return max((i for i in ids if versions[i][0] == folded[close[0]]), key=lambda i: versions[i][1])
-
-
-def _split(env_id: str) -> tuple[str, int]:
-    match = re.fullmatch(r"(.+?)-v(\d+)", env_id)
-    return (match[1], int(match[2])) if match else (env_id, -1)
-
-
-def _unknown(env_id: str, name: str, ids: Iterable[str]) -> str:
-    near = nearest(name, ids)
-    if near is not None:
-        return f"there is no environment {env_id!r}: did you mean {near!r}?"
-    return (
-        f"there is no environment {env_id!r}: if another package registers it, name the package "
-        f"in the id, as in 'package:{name}'."
-    )
-
-
-def _missing(env_id: str, name: str, error: Exception) -> str:
-    extra = re.search(r"gymnasium\[[\w-]+\]", str(error))
-    if extra is not None:
-        return f"{env_id!r} needs a package that is not installed: pip install '{extra[0]}'."
-    if isinstance(error, ModuleNotFoundError) and error.name:
-        return f"{env_id!r} needs a package that is not installed: pip install {error.name}."
-    newer = nearest(name, gymnasium.registry)
-    if newer is not None and newer != name and _split(newer)[0] == _split(name)[0]:
-        return f"{env_id!r} is no longer part of Gymnasium: use {newer!r}."
-    return f"{env_id!r} cannot be made: {error}"
-
-
-def _import(module: str, env_id: str) -> None:
-    try:
-        importlib.import_module(module)
-    except (ImportError, TypeError, ValueError) as error:  # TypeError: '.a' as a module
-        raise ValueError(
-            f"the module {module!r} of the environment id {env_id!r} cannot be imported ({error}): "
-            "install it, or check its name."
-        ) from error
-
-
-def _show(space: Space) -> str:
-    """A space on one line, not too long."""
-    text = " ".join(str(space).split())
-    return text if len(text) <= 100 else f"{text[:100]}…"
+    return sorted(seconds)[len(seconds) // 2]

@@ -12,7 +12,8 @@ from wng.estimator.damping import Damping, DampingState, reduction_ratio
 from wng.estimator.fisher import fisher_solve, fisher_vector_product
 from wng.estimator.jacobian import jacobian_perturbation, jacobian_reparam, jacobian_score
 from wng.estimator.metric import LowRank, WassersteinMetric
-from wng.estimator.transform import ScaleByWassersteinState, scale_by_wasserstein
+from wng.estimator.precondition import Metric, precondition
+from wng.estimator.transform import ScaleByMetricState, scale_by_metric, scale_by_wasserstein
 
 __all__ = [
     "Basis",
@@ -20,8 +21,9 @@ __all__ = [
     "DampingState",
     "KernelBasis",
     "LowRank",
+    "Metric",
     "PolynomialBasis",
-    "ScaleByWassersteinState",
+    "ScaleByMetricState",
     "WassersteinMetric",
     "fisher_solve",
     "fisher_vector_product",
@@ -31,6 +33,8 @@ __all__ = [
     "jacobian_score",
     "kernel_basis",
     "polynomial_basis",
+    "precondition",
     "reduction_ratio",
+    "scale_by_metric",
     "scale_by_wasserstein",
 ]

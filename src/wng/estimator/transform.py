@@ -1,104 +1,158 @@
-"""The Wasserstein natural gradient as an optax transformation."""
+"""Natural gradients as optax transformations: for any metric, and for the Wasserstein metric."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from wng.estimator.basis import Basis, kernel_basis
 from wng.estimator.checks import check_count, check_params, check_positive, check_samples
-from wng.estimator.damping import Damping, DampingState, as_damping, reduction_ratio
+from wng.estimator.damping import Damping, DampingState, as_damping
 from wng.estimator.jacobian import behaviors_and_pullback, jacobian_score
 from wng.estimator.metric import LowRank, WassersteinMetric
+from wng.estimator.precondition import Metric, precondition
 
 MAKE_METRIC = (
-    "either behavior_fn=θ ↦ behaviours (differentiable), or behaviors=X together with "
+    "either behavior_fn=θ ↦ behaviors (differentiable), or behaviors=X together with "
     "log_prob_fn=θ ↦ log-probabilities of X"
 )
 
 
-class ScaleByWassersteinState(NamedTuple):
-    """State of `scale_by_wasserstein`. All counters are of steps."""
+class ScaleByMetricState(NamedTuple):
+    """State of `scale_by_metric` and `scale_by_wasserstein`. All counters count steps."""
 
     damping: DampingState
-    epsilon: Float[Array, ""]  # the ε of the last step
-    age: Int[Array, ""]  # steps since the metric was made
+    epsilon: Float[Array, ""]  # ε of the last step
+    age: Int[Array, ""]  # steps since the metric was estimated
     fallbacks: Int[Array, ""]  # steps that used the Euclidean gradient
     skipped: Int[Array, ""]  # steps dropped for a non-finite gradient, loss or direction
-    spectrum: LowRank | None  # the metric in use, kept only with refresh_every > 1
+    metric: Any  # the metric in use, kept only with refresh_every > 1
 
 
-class Metric(Protocol):
-    """What a direction needs to know of a metric G."""
-
-    def solve(self, g: Float[Array, " p"], damping: Array) -> Float[Array, " p"]:
-        """(G + εI)⁻¹ g."""
-
-    @property
-    def largest_eigenvalue(self) -> Float[Array, ""]:
-        """λ_max(G), the unit of a relative damping."""
-
-
-class Preconditioned(NamedTuple):
-    """A gradient turned into a direction, and what happened on the way."""
-
-    direction: Float[Array, " p"]  # zero if not finite
-    damping: DampingState
-    epsilon: Float[Array, ""]
-    fallback: Bool[Array, ""]  # the Euclidean gradient was used
-    finite: Bool[Array, ""]  # False: skip this step
-
-
-def precondition(
-    control: Damping,
-    state: DampingState,
-    metric: Metric,
-    g: Float[Array, " p"],
+def scale_by_metric(
+    damping: float | Damping = 1e-3,
+    refresh_every: int = 1,
     *,
-    value: Float[Array, ""] | None = None,
-    loss_after: Callable[[Float[Array, " p"]], Float[Array, ""]] | None = None,
-) -> Preconditioned:
-    """(G + εI)⁻¹ g with its safeguards, and the control of ε.
+    empty: Callable[[Any], Metric] | None = None,
+) -> optax.GradientTransformationExtraArgs:
+    r"""Replace a gradient by its natural gradient in a metric of your own.
+
+    .. math::  g \mapsto (G + ε I)^{-1} g
+
+    Chain it before an optimizer and give `update` the metric of the present batch, as a function
+    of the parameters that is called only when the metric is refreshed::
+
+        tx.update(grads, state, params, metric_fn=metric_fn)
+
+    `metric_fn(params)` returns a pytree with a method `solve(g, damping)` and a property
+    `largest_eigenvalue`, such as the `spectrum` of a `wng.WassersteinMetric`; gradients reach
+    `solve` flat, in the order of `jax.flatten_util.ravel_pytree(params)`.
 
     Args:
-      control: how ε is chosen.
-      state: of the control.
-      metric: G.
-      g: gradient.
-      value: the loss at θ; a non-finite one drops the step.
-      loss_after: direction ↦ the loss, of the same batch, after a step of `control.step_size`
-        against it; only for an adaptive `control`.
+      damping: ε, or a `wng.Damping` (relative to the metric, or adaptive). An adaptive one needs
+        two more arguments of `update`: value, the loss of this batch, and value_fn, which maps
+        parameters to that loss.
+      refresh_every: number of steps for which one metric serves. With more than 1 the metric is
+        part of the state.
+      empty: maps parameters to a metric with the shapes and types that `metric_fn` returns.
+        Needed with refresh_every > 1 only.
+
+    Returns:
+      An `optax.GradientTransformationExtraArgs` that works inside jit, scan and vmap.
+
+    Note:
+      * The Euclidean gradient is used where ⟨g, G⁻¹g⟩ ≤ 0, and where relative damping meets a
+        metric that is zero.
+      * A step whose gradient, loss or direction is not finite is dropped (a zero update) and
+        counted; an adaptive ε is raised then.
     """
-    epsilon = control.epsilon(state, metric.largest_eigenvalue)
-    natural = metric.solve(g, epsilon)
-    slope = g @ natural
-    fallback = slope <= 0
-    if control.relative:  # a metric that sees nothing sets no scale for ε
-        fallback |= metric.largest_eigenvalue == 0
-    natural, slope = jnp.where(fallback, g, natural), jnp.where(fallback, g @ g, slope)
-    natural = natural.astype(g.dtype)
+    control = as_damping(damping)
+    check_count(refresh_every, "refresh_every", 1)
+    if refresh_every > 1 and empty is None:
+        raise ValueError(
+            "refresh_every > 1 keeps the metric in the state: pass empty=params ↦ a metric of the "
+            "right shapes."
+        )
 
-    finite = jnp.isfinite(slope) & jnp.isfinite(natural @ natural)  # also after the cast
-    if value is not None:
-        finite &= jnp.isfinite(value)
-    natural = jnp.where(finite, natural, 0)
+    def init_fn(params: Any) -> ScaleByMetricState:
+        check_params(params)
+        state, zero = control.init(), jnp.zeros((), int)
+        return ScaleByMetricState(
+            damping=state,
+            epsilon=control.epsilon(state, jnp.ones(())),
+            age=zero,
+            fallbacks=zero,
+            skipped=zero,
+            metric=empty(params) if refresh_every > 1 and empty is not None else None,
+        )
 
-    # Nothing measured: a ratio in the range where ε stays.
-    ratio = jnp.where(finite, (control.low + control.high) / 2, jnp.nan)
-    if value is not None and loss_after is not None:
-        due = control.due(state) & finite
-        after = jax.lax.cond(due, lambda: loss_after(natural), lambda: value)
-        # A zero gradient promises and saves nothing: no reason to change ε.
-        promised = control.step_size * slope
-        measured = jnp.where(slope > 0, reduction_ratio(value, after, promised), 0.5)
-        ratio = jnp.where(finite, measured, jnp.nan)
-    return Preconditioned(
-        natural, control.update(state, ratio), epsilon, fallback & finite & (slope > 0), finite
-    )
+    def update_fn(
+        updates: Any,
+        state: ScaleByMetricState,
+        params: Any = None,
+        *,
+        metric_fn: Callable[[Any], Metric] | None = None,
+        value: Array | None = None,
+        value_fn: Callable[[Any], Array] | None = None,
+        **extra: Any,
+    ) -> tuple[Any, ScaleByMetricState]:
+        del extra  # arguments of other transformations in the chain
+        if params is None:
+            raise ValueError("a natural gradient needs the parameters: pass params to update().")
+        if metric_fn is None:
+            raise ValueError("scale_by_metric needs the metric: pass metric_fn=… to update().")
+        if _shapes(updates) != _shapes(params):
+            raise ValueError(
+                "the gradients and params must be pytrees of the same structure and shapes: pass "
+                "update() the parameters that the gradient was taken at."
+            )
+        if control.every and (value is None or value_fn is None):
+            raise ValueError(
+                "adaptive damping compares losses: pass value=loss and value_fn=θ ↦ loss, both of "
+                "this batch, to update()."
+            )
+        if value is not None and jnp.shape(value) != ():
+            raise ValueError(f"value must be a single number, got shape {list(jnp.shape(value))}.")
+        g, unravel = ravel_pytree(updates)
+        metric = (
+            metric_fn(params)
+            if state.metric is None
+            else jax.lax.cond(state.age == 0, lambda: metric_fn(params), lambda: state.metric)
+        )
+
+        def loss_after(natural: Array) -> Array:
+            assert value_fn is not None
+            moved = jax.tree.map(lambda p, s: p - control.step_size * s, params, unravel(natural))
+            after = value_fn(moved)
+            if isinstance(after, tuple | list | dict) or jnp.shape(after) != ():
+                raise ValueError("value_fn(params) must return the loss alone, one number.")
+            return jnp.asarray(after, g.dtype)
+
+        result = precondition(
+            control,
+            state.damping,
+            metric,
+            g,
+            value=None if value is None else jnp.asarray(value, g.dtype),
+            loss_after=loss_after if control.every else None,
+        )
+        return unravel(result.direction), ScaleByMetricState(
+            damping=result.damping,
+            epsilon=result.epsilon,
+            # A metric that is not finite is replaced at the next step.
+            age=jnp.where(
+                jnp.isfinite(metric.largest_eigenvalue), (state.age + 1) % refresh_every, 0
+            ),
+            fallbacks=state.fallbacks + result.fallback,
+            skipped=state.skipped + ~result.finite,
+            metric=None if state.metric is None else metric,
+        )
+
+    return optax.GradientTransformationExtraArgs(init_fn, update_fn)
 
 
 def scale_by_wasserstein(
@@ -114,8 +168,8 @@ def scale_by_wasserstein(
 
     .. math::  g \mapsto (\hat G + ε I)^{-1} g, \qquad \hat G = J^\top L^\dagger J
 
-    Chain it before an optimiser, `optax.chain(scale_by_wasserstein(), optax.sgd(0.1))`, and hand
-    `update` the behaviours of the model in one of two ways::
+    Chain it before an optimizer, `optax.chain(scale_by_wasserstein(), optax.sgd(0.1))`, and give
+    `update` the behaviors of the model in one of two ways::
 
         tx.update(grads, state, params, key=key, behavior_fn=f)
         tx.update(grads, state, params, key=key, behaviors=X, log_prob_fn=lp)
@@ -124,34 +178,30 @@ def scale_by_wasserstein(
 
     Args:
       num_basis: M, the rank of the metric.
-      damping: ε, or a `Damping` (relative to the metric; adaptive). An adaptive one needs two more
-        arguments of `update`: value, the loss of this batch, and value_fn=θ ↦ loss of this batch.
-      basis: a fixed basis (such as `polynomial_basis`) in place of the kernel basis that is drawn
-        from the behaviours with `key`; `num_basis`, `bandwidth` and `key` then have no effect.
-      bandwidth: of the kernel basis; by default the root-mean-square distance.
+      damping: ε, or a `wng.Damping` (relative to the metric, or adaptive). An adaptive one needs
+        two more arguments of `update`: value, the loss of this batch, and value_fn, which maps
+        parameters to that loss.
+      basis: fixed basis, such as `polynomial_basis`, in place of the kernel basis that is drawn
+        from the behaviors with `key`; `num_basis`, `bandwidth` and `key` then have no effect.
+      bandwidth: bandwidth of the kernel; by default the root-mean-square distance of behaviors.
       rescale: diagonal rescaling of the damping, see `WassersteinMetric`.
-      refresh_every: make a new metric only at every so-many-th step. In between its
-        eigendecomposition, (M + 1)·p numbers in the state, is reused.
+      refresh_every: number of steps for which one metric serves. Its eigendecomposition,
+        (M + 1)·p numbers, is then part of the state.
 
     Returns:
       An `optax.GradientTransformationExtraArgs` that works inside jit, scan and vmap.
 
     Note:
       * Where p > M, gradients outside the row space of J are scaled by 1/ε: choose ε with the
-        learning rate in mind, normalise or clip after, or make ε relative to the metric.
-      * The Euclidean gradient is used where ⟨g, g^W⟩ ≤ 0, and where a relative damping meets a
-        metric that sees nothing.
-      * A step whose gradient, loss or direction is not finite is dropped (a zero update) and
-        counted; an adaptive ε is raised then. (Behaviours that are not finite raise an error where
-        they can be looked at, outside jit.)
+        learning rate in mind, normalize or clip after, or make ε relative to the metric.
+      * Fallbacks and dropped steps are those of `scale_by_metric`. (Behaviors that are not finite
+        raise an error outside jit, where their values are known.)
 
     References:
       Moskovitz et al., Efficient Wasserstein Natural Gradients for Reinforcement Learning,
       ICLR 2021. Arbel et al., Kernelized Wasserstein Natural Gradient, ICLR 2020.
     """
-    control = as_damping(damping)
     check_count(num_basis, "num_basis", 1)
-    check_count(refresh_every, "refresh_every", 1)
     if bandwidth is not None:
         check_positive(bandwidth, "bandwidth")
     if basis is not None and not isinstance(getattr(basis, "size", None), int):
@@ -160,13 +210,24 @@ def scale_by_wasserstein(
         )
     size = num_basis if basis is None else basis.size
 
-    def make_spectrum(
-        params: Any,
-        key: PRNGKeyArray | None,
-        behavior_fn: Callable[[Any], Array] | None,
-        behaviors: Array | None,
-        log_prob_fn: Callable[[Any], Array] | None,
-    ) -> LowRank:
+    def empty(params: Any) -> LowRank:
+        flat, _ = ravel_pytree(params)
+        dtype = jnp.promote_types(flat.dtype, jnp.float32)
+        return LowRank.empty(flat.size, size, dtype, rescale=rescale)
+
+    scale = scale_by_metric(damping, refresh_every, empty=empty)
+
+    def update_fn(
+        updates: Any,
+        state: ScaleByMetricState,
+        params: Any = None,
+        *,
+        key: PRNGKeyArray | None = None,
+        behavior_fn: Callable[[Any], Array] | None = None,
+        behaviors: Array | None = None,
+        log_prob_fn: Callable[[Any], Array] | None = None,
+        **extra: Any,
+    ) -> tuple[Any, ScaleByMetricState]:
         def make_basis(X: Array) -> Basis:
             if basis is not None:
                 return basis
@@ -176,106 +237,26 @@ def scale_by_wasserstein(
                 )
             return kernel_basis(key, X, num_basis, bandwidth=bandwidth)
 
-        if behavior_fn is not None:
-            if behaviors is not None or log_prob_fn is not None:
-                raise ValueError(f"contradictory arguments to update(): pass {MAKE_METRIC}.")
-            X, pullback = behaviors_and_pullback(behavior_fn, params)
-            h = make_basis(X)
-            J = pullback(h)
-        else:
-            if behaviors is None or log_prob_fn is None:
-                raise ValueError(
-                    f"scale_by_wasserstein needs more of update(): pass {MAKE_METRIC}."
-                )
-            X = check_samples(behaviors, "behaviors")
-            h = make_basis(X)
-            J = jacobian_score(h, X, log_prob_fn, params)
-        return WassersteinMetric(h, X, J, rescale=rescale).spectrum
+        def metric_fn(params: Any) -> LowRank:
+            if behavior_fn is not None:
+                if behaviors is not None or log_prob_fn is not None:
+                    raise ValueError(f"contradictory arguments to update(): pass {MAKE_METRIC}.")
+                X, pullback = behaviors_and_pullback(behavior_fn, params)
+                h = make_basis(X)
+                J = pullback(h)
+            else:
+                if behaviors is None or log_prob_fn is None:
+                    raise ValueError(
+                        f"scale_by_wasserstein needs more of update(): pass {MAKE_METRIC}."
+                    )
+                X = check_samples(behaviors, "behaviors")
+                h = make_basis(X)
+                J = jacobian_score(h, X, log_prob_fn, params)
+            return WassersteinMetric(h, X, J, rescale=rescale).spectrum
 
-    def init_fn(params: Any) -> ScaleByWassersteinState:
-        check_params(params)
-        spectrum = None
-        if refresh_every > 1:
-            flat, _ = ravel_pytree(params)
-            dtype = jnp.promote_types(flat.dtype, jnp.float32)
-            spectrum = LowRank.empty(flat.size, size, dtype, rescale=rescale)
-        state, zero = control.init(), jnp.zeros((), int)
-        return ScaleByWassersteinState(
-            damping=state,
-            epsilon=control.epsilon(state, jnp.ones(())),
-            age=zero,
-            fallbacks=zero,
-            skipped=zero,
-            spectrum=spectrum,
-        )
+        return scale.update(updates, state, params, metric_fn=metric_fn, **extra)
 
-    def update_fn(
-        updates: Any,
-        state: ScaleByWassersteinState,
-        params: Any = None,
-        *,
-        key: PRNGKeyArray | None = None,
-        behavior_fn: Callable[[Any], Array] | None = None,
-        behaviors: Array | None = None,
-        log_prob_fn: Callable[[Any], Array] | None = None,
-        value: Array | None = None,
-        value_fn: Callable[[Any], Array] | None = None,
-        **extra: Any,
-    ) -> tuple[Any, ScaleByWassersteinState]:
-        del extra  # of other transformations in the chain
-        if params is None:
-            raise ValueError("scale_by_wasserstein needs the parameters: pass params to update().")
-        if _shapes(updates) != _shapes(params):
-            raise ValueError(
-                "the gradients and params must be pytrees of the same structure and shapes: pass "
-                "update() the parameters that the gradient was taken at."
-            )
-        if control.every and (value is None or value_fn is None):
-            raise ValueError(
-                "adaptive damping compares losses: pass value=loss and value_fn=θ ↦ loss, both of "
-                "this batch, to update()."
-            )
-        if value is not None and jnp.shape(value) != ():
-            raise ValueError(f"value must be a single number, got shape {list(jnp.shape(value))}.")
-        g, unravel = ravel_pytree(updates)
-
-        def fresh() -> LowRank:
-            return make_spectrum(params, key, behavior_fn, behaviors, log_prob_fn)
-
-        if state.spectrum is None:
-            spectrum = fresh()
-        else:
-            spectrum = jax.lax.cond(state.age == 0, fresh, lambda: state.spectrum)
-
-        def loss_after(natural: Array) -> Array:
-            assert value_fn is not None
-            moved = jax.tree.map(lambda p, s: p - control.step_size * s, params, unravel(natural))
-            after = value_fn(moved)
-            if isinstance(after, tuple | list | dict) or jnp.shape(after) != ():
-                raise ValueError("value_fn(params) must return the loss alone, one number.")
-            return jnp.asarray(after, g.dtype)
-
-        result = precondition(
-            control,
-            state.damping,
-            spectrum,
-            g,
-            value=None if value is None else jnp.asarray(value, g.dtype),
-            loss_after=loss_after if control.every else None,
-        )
-        return unravel(result.direction), ScaleByWassersteinState(
-            damping=result.damping,
-            epsilon=result.epsilon,
-            # A metric that is not finite is replaced at the next step.
-            age=jnp.where(
-                jnp.isfinite(spectrum.largest_eigenvalue), (state.age + 1) % refresh_every, 0
-            ),
-            fallbacks=state.fallbacks + result.fallback,
-            skipped=state.skipped + ~result.finite,
-            spectrum=None if state.spectrum is None else spectrum,
-        )
-
-    return optax.GradientTransformationExtraArgs(init_fn, update_fn)
+    return optax.GradientTransformationExtraArgs(scale.init, update_fn)
 
 
 def _shapes(tree: Any) -> tuple[Any, list[tuple[int, ...]]]:

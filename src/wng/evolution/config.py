@@ -1,7 +1,7 @@
 """Every setting of an evolution run, in one frozen dataclass."""
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 from wng.evolution.fitness import Shaping
 from wng.evolution.policies import Kind
@@ -94,15 +94,10 @@ class EvolutionConfig:
 
 
 LIMITS = Limits(
-    choices={
-        "proximity": get_args(Proximity),
-        "geometry": get_args(Geometry),
-        "shaping": get_args(Shaping),
-        "backend": get_args(Backend),
-        "policy": get_args(Kind),
-    },
+    registries={},
     at_least={"horizon": 0, "population": 2},
     any_sign=("delta", "beta"),
     at_most_one=("delta",),
     may_be_zero=("max_norm", "action_noise"),
 )
+GROUPS: dict[str, str] = {}

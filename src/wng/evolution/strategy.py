@@ -24,7 +24,7 @@ from wng.behavior.registry import check_choice
 from wng.estimator import Damping, WassersteinMetric, jacobian_perturbation, kernel_basis
 from wng.estimator.basis import Basis
 from wng.estimator.checks import check_count, check_key, check_params, check_positive
-from wng.estimator.transform import precondition
+from wng.estimator.precondition import precondition
 from wng.evolution.fitness import SHAPINGS, Shaping, es_gradient, standardized
 from wng.evolution.proximity import Archive, Memory
 

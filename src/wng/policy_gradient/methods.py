@@ -1,13 +1,12 @@
-"""The table of methods, and their presets."""
+"""The table of policy-gradient methods, and their presets."""
 
 from typing import Any
 
-from wng.policy_gradient.config import Config, Geometry, Proximity, Step
-from wng.runs import settings as shared
-from wng.runs.settings import Method, Settings
+from wng.policy_gradient.config import Config
+from wng.runs.settings import Method, Settings, check_names, check_preset, find_method
 
 
-def _method(title: str, proximity: Proximity, geometry: Geometry, step: Step, about: str) -> Method:
+def _method(title: str, proximity: str, geometry: str, step: str, about: str) -> Method:
     return Method(title, {"proximity": proximity, "geometry": geometry, "step": step}, about)
 
 
@@ -17,13 +16,13 @@ METHODS: dict[str, Method] = {
     "ppokl": _method("PPO-KL", "kl", "euclidean", "optimizer", "KL penalty, adaptive weight"),
     "npg": _method("NPG", "none", "fisher", "optimizer", "Fisher natural gradient"),
     "trpo": _method("TRPO", "none", "fisher", "trust_region", "Fisher, fixed radius in KL"),
-    "bgpg": _method("BGPG", "wasserstein", "euclidean", "optimizer", "W₂ penalty on behaviours"),
+    "bgpg": _method("BGPG", "wasserstein", "euclidean", "optimizer", "W₂ penalty on behaviors"),
     "wnpg": _method("WNPG", "none", "wasserstein", "optimizer", "Wasserstein natural gradient"),
     "bgwnpg": _method("BG-WNPG", "wasserstein", "wasserstein", "optimizer", "W₂ penalty and WNG"),
     "wtrpo": _method("WTRPO", "none", "wasserstein", "trust_region", "WNG, steered radius in W₂"),
 }
 
-# The paper's released runs; only what the methods' settings share, and what each adds.
+# The paper's released runs: what all methods share, and below what each adds.
 RELEASED: dict[str, Any] = {
     "num_envs": 1,
     "rollout": 2048,
@@ -44,7 +43,7 @@ RELEASED: dict[str, Any] = {
 }
 # The paper's text where it differs from the released code: the actions of a trajectory.
 PAPER = RELEASED | {"embedding": "trajectory-actions", "rescale": False}
-FISHER = {"damping": 0.1, "relative_damping": False, "adapt_damping": 0}
+FISHER: dict[str, Any] = {"damping": 0.1, "relative_damping": False, "adapt_damping": 0}
 FAITHFUL: dict[str, dict[str, Any]] = {
     "ppokl": {"penalty": 1.0},
     "npg": FISHER,
@@ -52,8 +51,8 @@ FAITHFUL: dict[str, dict[str, Any]] = {
     "wtrpo": {"damping": 0.1, "relative_damping": True, "adapt_damping": 0, "rescale": False},
 }
 
-# What measurement here found best (`benchmarks/tune.py`, results/policy_gradient/tuning.csv).
-# Natural gradients: few, large minibatches, plain steps whose length is steered by KL.
+# What measured best here (`benchmarks/tune.py`, results/policy_gradient/tuning.csv).
+# Natural gradients take few, large minibatches and plain steps whose length is steered by KL.
 NATURAL: dict[str, Any] = {
     "optimizer": "sgd",
     "learning_rate": 0.01,
@@ -67,8 +66,8 @@ TUNED: dict[str, dict[str, Any]] = {
     "pg": {"learning_rate": 1e-4},
     "ppo": {"learning_rate": 3e-4, "steer": True, "kl_target": 0.02},
     "ppokl": {"learning_rate": 3e-4, "kl_target": 0.02},
-    "npg": NATURAL | {"damping": 0.1},
-    "trpo": {"radius": 0.02, "damping": 0.1},
+    "npg": NATURAL | FISHER,
+    "trpo": FISHER | {"radius": 0.02},
     "bgpg": {"learning_rate": 1e-4, "steer": True, "kl_target": 0.02},
     "wnpg": KERNEL,
     "bgwnpg": KERNEL | {"penalty": 0.1},
@@ -76,16 +75,18 @@ TUNED: dict[str, dict[str, Any]] = {
 }
 
 
-def nearest_method(proximity: str = "", geometry: str = "", step: str = "") -> str:
-    """The method whose settings suit a combination of one's own: same geometry, step, proximity."""
+# Geometries without a method of their own take the presets of another.
+LIKE = {"wasserstein-exact": "wasserstein"}
 
-    def agreement(name: str) -> tuple[bool, bool, bool]:
-        axes = METHODS[name].axes
-        return (
-            axes["geometry"].startswith((geometry or "euclidean").removesuffix("-exact")),
-            axes["step"] == (step or "optimizer"),
-            axes["proximity"] == (proximity or "none"),
-        )
+
+def nearest_method(**axes: str) -> str:
+    """The method whose presets suit a combination of your own: same geometry, step, proximity."""
+    asked = METHODS["pg"].axes | {name: value for name, value in axes.items() if value}
+    asked["geometry"] = LIKE.get(asked["geometry"], asked["geometry"])
+
+    def agreement(name: str) -> list[bool]:
+        own = METHODS[name].axes
+        return [own[axis] == asked[axis] for axis in ("geometry", "step", "proximity")]
 
     return max(METHODS, key=agreement)
 
@@ -94,16 +95,17 @@ def preset(name: str, settings: Settings = "tuned", env: str = "", **overrides: 
     """The configuration of a method.
 
     Args:
-      name: of the method, such as "wnpg".
-      settings: tuned, what works best here; paper, the paper's text; released, its code.
-      env: id of the environment; no preset here depends on it.
+      name: name of the method, such as "wnpg".
+      settings: "tuned", what measured best here; "paper", the paper's text; "released", its code.
+      env: id of the environment; no preset depends on it.
       overrides: fields of `Config` to set on top.
     """
-    method = shared.find_method(name, METHODS)
-    shared.check_preset(settings)
-    shared.check_names(overrides, Config)
-    if settings == "tuned":
-        chosen = TUNED[method.key]
-    else:
-        chosen = (RELEASED if settings == "released" else PAPER) | FAITHFUL.get(method.key, {})
+    method = find_method(name, METHODS)
+    check_preset(settings)
+    check_names(overrides, Config)
+    chosen = {
+        "tuned": TUNED[method.key],
+        "paper": PAPER | FAITHFUL.get(method.key, {}),
+        "released": RELEASED | FAITHFUL.get(method.key, {}),
+    }[settings]
     return Config(**{**method.axes, **chosen, **overrides})

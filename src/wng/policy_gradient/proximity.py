@@ -1,8 +1,8 @@
 r"""Proximity: the global term that keeps a new policy near the one that collected the batch.
 
-The objective to minimise on a minibatch is −E[ρA] + term, ρ = π_θ(a|s)/π_k(a|s):
+The loss on a minibatch is −E[gain] + penalty, with ρ = π_θ(a|s)/π_k(a|s):
 
-| proximity     | surrogate                     | term                                         |
+| proximity     | gain                          | penalty                                      |
 |---------------|-------------------------------|----------------------------------------------|
 | `none`        | ρA                            | 0                                            |
 | `clip`        | min(ρA, clip(ρ, 1±c)A)        | 0                                            |
@@ -10,110 +10,201 @@ The objective to minimise on a minibatch is −E[ρA] + term, ρ = π_θ(a|s)/π
 | `wasserstein` | ρA                            | (β/2) OT_γ(Φ under π_k, Φ under π_θ)         |
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from wng.behavior.distance import Potentials, RandomFeatures, dual_ascent, dual_value
+from wng.behavior.distance import (
+    Potentials,
+    RandomFeatures,
+    dual_ascent,
+    dual_value,
+    random_features,
+    squared_distances,
+)
+from wng.estimator.checks import check_memory
+from wng.policy_gradient.batch import Batch
+from wng.policy_gradient.behaviors import Windows
 from wng.policy_gradient.config import Config
-from wng.policy_gradient.geometry import Behaviors, Windows
-from wng.policy_gradient.networks import Distribution, Networks
+from wng.policy_gradient.networks import Networks
+from wng.policy_gradient.problem import Problem
 
 
-class Batch(NamedTuple):
-    """One row a step, [N, ...]."""
+class Proximity:
+    """No proximity term: the base class, whose methods the others override where they differ."""
 
-    observations: Array
-    actions: Array
-    log_probs: Float[Array, " N"]  # under π_k
-    policy: Distribution  # π_k
-    advantages: Float[Array, " N"]
-    targets: Float[Array, " N"]  # of the value function
+    sees_behaviors = False  # whether the term depends on the embedding Φ
 
-    def take(self, index: Array) -> "Batch":
-        """The chosen rows."""
-        return jax.tree.map(lambda x: x[index], self)
+    def check(self, problem: Problem) -> None:
+        """Raise a ValueError if this proximity does not apply to the problem."""
+
+    def prepare(
+        self, problem: Problem, networks: Networks, windows: Windows, key: PRNGKeyArray
+    ) -> Any:
+        """Called once per batch, with the networks that collected it: what `penalty` compares to.
+
+        Returns:
+          A pytree of arrays, or None.
+        """
+        return None
+
+    def refine(
+        self, problem: Problem, networks: Networks, prepared: Any, key: PRNGKeyArray
+    ) -> Any:
+        """Called before each gradient: `prepared`, improved at the present networks."""
+        return prepared
+
+    def gain(self, config: Config, ratio: Array, advantages: Array) -> Array:
+        """The surrogate of each step, to be maximized."""
+        return ratio * advantages
+
+    def penalty(
+        self,
+        problem: Problem,
+        networks: Networks,
+        batch: Batch,
+        weight: Array,
+        prepared: Any,
+        key: PRNGKeyArray,
+    ) -> Array:
+        """The term that is added to the loss."""
+        return jnp.zeros(())
+
+    def adapt(self, config: Config, weight: Array, kl: Array) -> Array:
+        """The weight for the next batch, after one that moved the policy by `kl`."""
+        return weight
+
+    def surrogate(self, config: Config, networks: Networks, batch: Batch) -> Array:
+        """−E[gain]."""
+        log_ratio = networks.policy(batch.observations).log_prob(batch.actions) - batch.log_probs
+        ratio = jnp.exp(jnp.clip(log_ratio, -20, 20))
+        return -self.gain(config, ratio, batch.advantages).mean()
+
+    def loss(
+        self,
+        problem: Problem,
+        networks: Networks,
+        batch: Batch,
+        weight: Array,
+        prepared: Any,
+        key: PRNGKeyArray,
+    ) -> Array:
+        """−E[gain] + penalty."""
+        return self.surrogate(problem.config, networks, batch) + self.penalty(
+            problem, networks, batch, weight, prepared, key
+        )
+
+
+class Clip(Proximity):
+    """PPO's clipped probability ratio."""
+
+    def gain(self, config: Config, ratio: Array, advantages: Array) -> Array:
+        """min(ρA, clip(ρ, 1±c)A)."""
+        low, high = 1 - config.clip_range, 1 + config.clip_range
+        return jnp.minimum(ratio * advantages, jnp.clip(ratio, low, high) * advantages)
+
+
+class KLPenalty(Proximity):
+    """A KL penalty whose weight follows the target."""
+
+    def penalty(
+        self,
+        problem: Problem,
+        networks: Networks,
+        batch: Batch,
+        weight: Array,
+        prepared: Any,
+        key: PRNGKeyArray,
+    ) -> Array:
+        """β KL(π_k, π_θ)."""
+        return weight * batch.policy.kl(networks.policy(batch.observations)).mean()
+
+    def adapt(self, config: Config, weight: Array, kl: Array) -> Array:
+        """Double β after 1.5 times the target, halve it after less than the target / 1.5."""
+        weight = jnp.where(kl > 1.5 * config.kl_target, 2 * weight, weight)
+        weight = jnp.where(kl < config.kl_target / 1.5, weight / 2, weight)
+        return jnp.clip(weight, 1e-4, 1e4)
 
 
 class OldBehaviors(NamedTuple):
-    """What the Wasserstein penalty compares with."""
+    """What the Wasserstein penalty compares new behaviors with."""
 
     windows: Windows
-    samples: Float[Array, "W d"]  # Φ under π_k, noise of its own
+    samples: Float[Array, "W d"]  # Φ under π_k, with noise of its own
     features: RandomFeatures
     potentials: Potentials
 
 
-def standardized(advantages: Array) -> Array:
-    """Mean 0, spread 1; but a spread far below that of returns, their unit, is noise and stays."""
-    return (advantages - advantages.mean()) / (advantages.std() + 1e-3)
+class WassersteinPenalty(Proximity):
+    """The behavior-guided penalty (BGPG): an entropic W₂² between old and new behaviors."""
 
+    sees_behaviors = True
 
-def surrogate_loss(config: Config, networks: Networks, batch: Batch) -> Array:
-    """−E[ρA], clipped for proximity=clip."""
-    log_ratio = networks.policy(batch.observations).log_prob(batch.actions) - batch.log_probs
-    ratio = jnp.exp(jnp.clip(log_ratio, -20, 20))
-    gain = ratio * batch.advantages
-    if config.proximity == "clip":
-        low, high = 1 - config.clip_range, 1 + config.clip_range
-        gain = jnp.minimum(gain, jnp.clip(ratio, low, high) * batch.advantages)
-    return -gain.mean()
+    def check(self, problem: Problem) -> None:
+        """Resampled actions must be differentiable."""
+        config, behaviors = problem.config, problem.behaviors
+        check_memory(
+            f"dual_features={config.dual_features} for dual_samples={config.dual_samples}",
+            config.dual_features * config.dual_samples,
+        )
+        if behaviors.embedding.resamples and not behaviors.reparam:
+            raise ValueError(
+                f"proximity=wasserstein cannot differentiate the embedding '{config.embedding}' "
+                "with discrete actions: use --embedding state-action."
+            )
 
+    def prepare(
+        self, problem: Problem, networks: Networks, windows: Windows, key: PRNGKeyArray
+    ) -> OldBehaviors:
+        """Behaviors of the old policy, and test functions that start at zero."""
+        config = problem.config
+        key_pick, key_embed, key_features = jax.random.split(key, 3)
+        # One set of windows per batch: the test functions carry over from minibatch to minibatch.
+        picked = windows.pick(config.dual_samples, key_pick)
+        samples = problem.behaviors.embed(networks, picked, key_embed)
+        spread = jnp.sqrt(squared_distances(samples, samples).mean() + 1e-12)
+        features = random_features(
+            key_features, samples.shape[1], config.dual_features, config.dual_bandwidth * spread
+        )
+        zeros = jnp.zeros(config.dual_features)
+        return OldBehaviors(picked, samples, features, Potentials(zeros, zeros))
 
-def penalty(
-    config: Config,
-    networks: Networks,
-    batch: Batch,
-    weight: Array,
-    old: OldBehaviors | None,
-    behaviors: Behaviors,
-    key: PRNGKeyArray,
-) -> Array:
-    """The term that is added to the surrogate loss."""
-    if config.proximity == "kl":
-        return weight * batch.policy.kl(networks.policy(batch.observations)).mean()
-    if config.proximity == "wasserstein":
-        assert old is not None
-        X = behaviors.embed(networks, old.windows, key)
-        importance = behaviors.weights(networks, old.windows, X)
+    def refine(
+        self, problem: Problem, networks: Networks, prepared: OldBehaviors, key: PRNGKeyArray
+    ) -> OldBehaviors:
+        """`dual_steps` of ascent on the test functions."""
+        config = problem.config
+        X = problem.behaviors.embed(networks, prepared.windows, key)
+        potentials = dual_ascent(
+            prepared.potentials,
+            prepared.features,
+            X,
+            prepared.samples,
+            config.dual_gamma,
+            config.dual_steps,
+            weights=problem.behaviors.weights(networks, prepared.windows, X),
+        )
+        return prepared._replace(potentials=potentials)
+
+    def penalty(
+        self,
+        problem: Problem,
+        networks: Networks,
+        batch: Batch,
+        weight: Array,
+        prepared: OldBehaviors,
+        key: PRNGKeyArray,
+    ) -> Array:
+        """(β/2) OT_γ with the present test functions."""
+        X = problem.behaviors.embed(networks, prepared.windows, key)
+        importance = problem.behaviors.weights(networks, prepared.windows, X)
+        gamma = problem.config.dual_gamma
         value = dual_value(
-            old.potentials, old.features, X, old.samples, config.dual_gamma, importance
+            prepared.potentials, prepared.features, X, prepared.samples, gamma, importance
         )
         return weight / 2 * value
-    return jnp.zeros(())
 
 
-def improve_potentials(
-    config: Config,
-    networks: Networks,
-    old: OldBehaviors,
-    behaviors: Behaviors,
-    key: PRNGKeyArray,
-) -> Potentials:
-    """The test functions after `dual_steps` of ascent at the present policy."""
-    X = behaviors.embed(networks, old.windows, key)
-    return dual_ascent(
-        old.potentials,
-        old.features,
-        X,
-        old.samples,
-        config.dual_gamma,
-        config.dual_steps,
-        weights=behaviors.weights(networks, old.windows, X),
-    )
-
-
-def adapted_weight(config: Config, weight: Array, kl: Array) -> Array:
-    """β doubled when a batch moved the policy by 1.5 times the target, halved in the other case."""
-    if config.proximity != "kl":
-        return weight
-    weight = jnp.where(kl > 1.5 * config.kl_target, 2 * weight, weight)
-    weight = jnp.where(kl < config.kl_target / 1.5, weight / 2, weight)
-    return jnp.clip(weight, 1e-4, 1e4)
-
-
-def steered(value: Array, kl: Array, target: float) -> Array:
-    """A step length a little shorter after too much KL, a little longer after too little."""
-    return value * jnp.where(kl > 1.5 * target, 0.7, jnp.where(kl < target / 1.5, 1.3, 1.0))
+none, clip, kl_penalty, wasserstein_penalty = Proximity(), Clip(), KLPenalty(), WassersteinPenalty()

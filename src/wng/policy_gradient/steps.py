@@ -1,269 +1,280 @@
-"""What is done with a batch: minibatches, the loss, the geometry, the optimisers."""
+"""Steps: what is done with a batch. Here: epochs of minibatches through an optax optimizer."""
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
-from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, PRNGKeyArray
+from jaxtyping import Array, Int, PRNGKeyArray
 
-from wng.behavior.distance import Potentials, random_features, squared_distances
-from wng.behavior.embedding import Embedding
-from wng.estimator.damping import Damping, DampingState
-from wng.estimator.metric import LowRank
-from wng.estimator.transform import Metric, precondition
+from wng.policy_gradient.batch import Batch
+from wng.policy_gradient.behaviors import Windows
 from wng.policy_gradient.config import Config
-from wng.policy_gradient.geometry import Behaviors, OutputMetric, Windows, kernel_metric
 from wng.policy_gradient.networks import Networks
-from wng.policy_gradient.proximity import (
-    Batch,
-    OldBehaviors,
-    improve_potentials,
-    penalty,
-    standardized,
-    surrogate_loss,
-)
+from wng.policy_gradient.problem import Problem
+
+Carry = TypeVar("Carry")
+OPTIMIZERS: dict[str, Callable[..., optax.GradientTransformation]] = {
+    "adam": partial(optax.adam, eps=1e-5),
+    "sgd": optax.sgd,
+}
 
 
-class Loop(NamedTuple):
-    """What one minibatch hands to the next."""
+class Result(NamedTuple):
+    """The networks after a step, what the step remembers, and its metrics."""
 
     networks: Networks
-    policy_optimizer: Any
-    value_optimizer: Any
-    damping: DampingState
-    potentials: Potentials | None
-    spectrum: LowRank | None
-    skipped: Array
-    fallbacks: Array
-    epsilon: Array
+    state: Any
+    metrics: dict[str, Array]
 
 
-class Steps:
-    """The steps of one method on one kind of environment; `Learner` puts them in order."""
+class Step:
+    """The base class: how a batch becomes new networks.
 
-    def __init__(
+    `init` makes what the step remembers between iterations, `take` uses a batch, `adapt` learns
+    from the KL divergence of the whole iteration.
+    """
+
+    joint = False  # whether it can train the value function together with the policy
+
+    def init(self, problem: Problem, networks: Networks) -> Any:
+        """The state before the first iteration."""
+        raise NotImplementedError
+
+    def take(
         self,
-        config: Config,
-        embedding: Embedding,
-        *,
-        observation_size: int,
-        action_size: int,
-        discrete: bool,
-    ):
-        self.config, self.embedding = config, embedding
-        self.observation_size, self.action_size = observation_size, action_size
-        self.discrete = discrete
-        if config.geometry == "wasserstein-exact" and discrete:
-            raise ValueError(
-                "geometry=wasserstein-exact is the closed form for Gaussian policies and needs "
-                "continuous actions: use --geometry wasserstein."
-            )
-        self.behaviors = Behaviors(embedding, config, discrete, action_size)
-        self.horizon = config.horizon if embedding.whole else 1
-        steps = config.rollout // config.num_envs
-        if self.horizon > steps:
-            raise ValueError(
-                f"horizon={config.horizon} is longer than the {steps} steps that each of the "
-                f"{config.num_envs} environments takes in an iteration: lower horizon or num_envs."
-            )
-        self.num_windows = steps // self.horizon * config.num_envs
-        self.control = Damping(
-            config.damping,
-            relative=config.relative_damping,
-            every=config.adapt_damping,
-            step_size=config.learning_rate,
-        )
-        clip = optax.clip_by_global_norm(config.max_grad_norm)
-        adam = partial(optax.adam, eps=1e-5)
-        chosen = adam if config.optimizer == "adam" else optax.sgd
-        self.policy_optimizer = optax.chain(clip, chosen(config.learning_rate))
-        self.value_optimizer = optax.chain(clip, adam(config.value_learning_rate))
-
-    def _pick(self, windows: Windows, key: PRNGKeyArray) -> Windows:
-        """As many windows at random as the metric is estimated from."""
-        number = min(self.config.metric_samples, self.num_windows)
-        return windows.take(jax.random.permutation(key, self.num_windows)[:number])
-
-    def _old_behaviors(
-        self, networks: Networks, windows: Windows, key: PRNGKeyArray
-    ) -> OldBehaviors | None:
-        config = self.config
-        if config.proximity != "wasserstein":
-            return None
-        key_pick, key_embed, key_features = jax.random.split(key, 3)
-        number = min(config.dual_samples, self.num_windows)
-        # A set of windows for each minibatch would be closer to the letter; one set an iteration
-        # keeps the test functions, which carry over, on the same ground.
-        picked = windows.take(jax.random.permutation(key_pick, self.num_windows)[:number])
-        samples = self.behaviors.embed(networks, picked, key_embed)
-        spread = jnp.sqrt(squared_distances(samples, samples).mean() + 1e-12)
-        features = random_features(
-            key_features, samples.shape[1], config.dual_features, config.dual_bandwidth * spread
-        )
-        zeros = jnp.zeros(config.dual_features)
-        return OldBehaviors(picked, samples, features, Potentials(zeros, zeros))
-
-    def _policy_loss(
-        self, batch: Batch, weight: Array, old: OldBehaviors | None, key: PRNGKeyArray
-    ) -> Callable[[Networks], Array]:
-        def loss(networks: Networks) -> Array:
-            return surrogate_loss(self.config, networks, batch) + penalty(
-                self.config, networks, batch, weight, old, self.behaviors, key
-            )
-
-        return loss
-
-    def _metric(
-        self, networks: Networks, batch: Batch, windows: Windows, key: PRNGKeyArray
-    ) -> Metric | None:
-        """The geometry at `networks`; None for the Euclidean one."""
-        config = self.config
-        if config.geometry == "euclidean":
-            return None
-        if config.geometry == "wasserstein":
-            return kernel_metric(self.behaviors, config, networks, windows, key)
-        fisher = config.geometry == "fisher"
-        return OutputMetric(networks, batch.observations, fisher, config.cg_iterations)
-
-    def _empty_spectrum(self, networks: Networks) -> LowRank | None:
-        config = self.config
-        if config.geometry != "wasserstein" or config.step == "trust_region":
-            return None
-        flat, _ = ravel_pytree(networks if self.behaviors.shared else networks.policy)
-        samples = min(config.metric_samples, self.num_windows)
-        number = min(config.num_basis, samples)
-        return LowRank.empty(flat.size, number, flat.dtype, rescale=config.rescale)
-
-    def _epochs(
-        self,
-        step: Callable[[Loop, Batch, PRNGKeyArray, Array], Loop],
-        loop: Loop,
-        batch: Batch,
-        epochs: int,
-        minibatch: int,
-        key: PRNGKeyArray,
-    ) -> Loop:
-        """`epochs` passes over the batch, in minibatches of a new order each."""
-        key_order, key_steps = jax.random.split(key)
-        orders = jax.vmap(lambda k: jax.random.permutation(k, self.config.rollout))(
-            jax.random.split(key_order, epochs)
-        )
-        index = orders.reshape(-1, minibatch)
-        number = index.shape[0]
-
-        def body(loop: Loop, x: tuple[Array, PRNGKeyArray, Array]) -> tuple[Loop, None]:
-            index, key, i = x
-            return step(loop, batch.take(index), key, i), None
-
-        xs = (index, jax.random.split(key_steps, number), jnp.arange(number))
-        return jax.lax.scan(body, loop, xs)[0]
-
-    def _value_loss(self, networks: Networks, batch: Batch) -> Array:
-        error = networks.values(batch.observations) - batch.targets
-        return self.config.value_weight * jnp.mean(error**2)
-
-    def _value_step(self, loop: Loop, batch: Batch, key: PRNGKeyArray, i: Array) -> Loop:
-        gradient = jax.grad(self._value_loss)(loop.networks, batch).value
-        return self._apply(loop, None, gradient, jnp.ones(()), jnp.array(True))
-
-    def _policy_step(
-        self,
-        loop: Loop,
+        problem: Problem,
+        state: Any,
+        networks: Networks,
         batch: Batch,
         windows: Windows,
-        old: OldBehaviors | None,
+        prepared: Any,
         weight: Array,
-        rate: Array,
         key: PRNGKeyArray,
-        i: Array,
-    ) -> Loop:
-        """One minibatch of step=optimizer: loss, gradient, geometry, optimiser."""
-        config, networks, shared = self.config, loop.networks, self.behaviors.shared
-        key_metric, key_pick, key_dual = jax.random.split(key, 3)
-        batch = batch._replace(advantages=standardized(batch.advantages))
-        if old is not None and loop.potentials is not None:
-            old = old._replace(potentials=loop.potentials)
-            potentials = improve_potentials(config, networks, old, self.behaviors, key_dual)
-            old = old._replace(potentials=potentials)
-            loop = loop._replace(potentials=potentials)
-        policy_loss = self._policy_loss(batch, weight, old, key_dual)
+    ) -> Result:
+        """Use a batch once.
 
-        def loss(theta: Any) -> Array:
-            networks = self.behaviors.with_parameters(loop.networks, theta)
-            value = self._value_loss(networks, batch) if shared else 0.0
-            return policy_loss(networks) + value
+        Args:
+          problem: settings and axes.
+          state: what `init`, or the step before, returned.
+          networks: those that collected the batch.
+          batch: the steps of the rollout.
+          windows: all windows of the rollout.
+          prepared: what the proximity prepared for this batch.
+          weight: weight of the proximity's penalty.
+          key: random key.
 
-        theta = networks if shared else networks.policy
-        value, gradient = jax.value_and_grad(loss)(theta)
-        finite = jnp.isfinite(value)
-        if config.geometry != "euclidean":
-            g, unravel = ravel_pytree(gradient)
+        Returns:
+          The new networks, the new state, and metrics, among them 'epsilon' and 'fallbacks'.
+        """
+        raise NotImplementedError
 
-            def fresh() -> Any:
-                return self._metric(networks, batch, self._pick(windows, key_pick), key_metric)
+    def adapt(self, problem: Problem, state: Any, kl: Array) -> Any:
+        """The state for the next iteration, after one that moved the policy by `kl`."""
+        return state
 
-            if loop.spectrum is None:
-                metric = fresh()
-            else:  # kept from one minibatch to the next
-                renew = i % config.refresh_every == 0
-                metric = jax.lax.cond(renew, fresh, lambda: loop.spectrum)
-                loop = loop._replace(spectrum=metric)
+    def skipped(self, state: Any) -> Int[Array, ""]:
+        """Number of policy steps dropped so far because a number was not finite."""
+        raise NotImplementedError
 
-            def loss_after(natural: Array) -> Array:
-                step = unravel(config.learning_rate * natural)
-                return loss(jax.tree.map(lambda x, d: x - d, theta, step))
+    def count(self, config: Config) -> int:
+        """Number of policy steps in an iteration."""
+        return 1
 
-            result = precondition(
-                self.control,
-                loop.damping,
-                metric,
-                g,
-                value=value,
-                loss_after=loss_after if config.adapt_damping else None,
+
+def steered(value: Array, kl: Array, target: float) -> Array:
+    """A step length a little shorter after too much KL, a little longer after too little."""
+    return value * jnp.where(kl > 1.5 * target, 0.7, jnp.where(kl < target / 1.5, 1.3, 1.0))
+
+
+def make_optimizer(config: Config, name: str, learning_rate: float) -> optax.GradientTransformation:
+    """Clipping and Adam or SGD."""
+    clip = optax.clip_by_global_norm(config.max_grad_norm)
+    return optax.chain(clip, OPTIMIZERS[name](learning_rate))
+
+
+def if_finite(inner: optax.GradientTransformation) -> optax.GradientTransformationExtraArgs:
+    """`inner`, for gradients that are finite; others leave parameters and state as they are."""
+    never = int(np.iinfo(np.int32).max)  # optax would give in after this many
+    return optax.with_extra_args_support(optax.apply_if_finite(inner, never))
+
+
+def count_skipped(optimizer_state: Any) -> Int[Array, ""]:
+    """Number of steps that `if_finite` and `scale_by_metric` have dropped."""
+    found = [
+        value
+        for name in ("skipped", "total_notfinite")
+        for _, value in optax.tree_utils.tree_get_all_with_path(optimizer_state, name)
+    ]
+    return sum(found, start=jnp.zeros((), int))
+
+
+def epochs(
+    use: Callable[[Carry, Batch, PRNGKeyArray], Carry],
+    carry: Carry,
+    batch: Batch,
+    number: int,
+    minibatch: int,
+    key: PRNGKeyArray,
+) -> Carry:
+    """`number` passes over the batch, in minibatches of a new order each."""
+    key_order, key_steps = jax.random.split(key)
+    orders = jax.vmap(lambda k: jax.random.permutation(k, batch.advantages.shape[0]))(
+        jax.random.split(key_order, number)
+    )
+    index = orders.reshape(-1, minibatch)
+
+    def body(carry: Carry, x: tuple[Array, PRNGKeyArray]) -> tuple[Carry, None]:
+        return use(carry, batch.take(x[0]), x[1]), None
+
+    keys = jax.random.split(key_steps, index.shape[0])
+    return jax.lax.scan(body, carry, (index, keys))[0]
+
+
+def value_loss(config: Config, networks: Networks, batch: Batch) -> Array:
+    """Weighted squared error of the value function."""
+    error = networks.values(batch.observations) - batch.targets
+    return config.value_weight * jnp.mean(error**2)
+
+
+def value_optimizer(config: Config) -> optax.GradientTransformation:
+    """The optimizer of the value function."""
+    return if_finite(make_optimizer(config, "adam", config.value_learning_rate))
+
+
+def fit_value(
+    config: Config, networks: Networks, state: Any, batch: Batch, key: PRNGKeyArray
+) -> tuple[Networks, Any]:
+    """Train the value function on its own; the new networks and optimizer state."""
+    optimizer = value_optimizer(config)
+
+    def use(carry: tuple[Networks, Any], rows: Batch, _: PRNGKeyArray) -> tuple[Networks, Any]:
+        networks, state = carry
+        gradient = jax.grad(partial(value_loss, config))(networks, rows).value
+        moved, state = optimizer.update(gradient, state)
+        value = optax.apply_updates(networks.value, moved)
+        return Networks(networks.policy, value), state
+
+    return epochs(use, (networks, state), batch, config.value_epochs, config.value_minibatch, key)
+
+
+class MinibatchState(NamedTuple):
+    """What minibatches remember between iterations."""
+
+    optimizer: Any
+    rate: Array  # multiple of the learning rate, where it is steered
+
+
+class Minibatches(Step):
+    """Epochs of minibatches: gradient, geometry, clipping, Adam or SGD, as one optax chain."""
+
+    joint = True
+
+    def optimizer(self, problem: Problem) -> optax.GradientTransformationExtraArgs:
+        """The chain: the geometry, then clipping and the optimizer of each network."""
+        config = problem.config
+        inner = make_optimizer(config, config.optimizer, config.learning_rate)
+        if problem.behaviors.joint:
+            parts = {
+                "policy": inner,
+                "value": make_optimizer(config, "adam", config.value_learning_rate),
+            }
+            labels: Any = Networks("policy", "value")  # type: ignore[arg-type]
+            inner = optax.partition(parts, labels)
+        return optax.chain(problem.geometry.transform(problem), if_finite(inner))
+
+    def init(self, problem: Problem, networks: Networks) -> MinibatchState:
+        """The state before the first iteration."""
+        theta = problem.behaviors.parameters(networks)
+        return MinibatchState(self.optimizer(problem).init(theta), jnp.ones(()))
+
+    def take(
+        self,
+        problem: Problem,
+        state: MinibatchState,
+        networks: Networks,
+        batch: Batch,
+        windows: Windows,
+        prepared: Any,
+        weight: Array,
+        key: PRNGKeyArray,
+    ) -> Result:
+        """`epochs` passes over the batch."""
+        config, behaviors = problem.config, problem.behaviors
+        optimizer = self.optimizer(problem)
+
+        def use(carry: tuple, rows: Batch, key: PRNGKeyArray) -> tuple:
+            networks, optimizer_state, prepared = carry
+            key_metric, key_pick, key_penalty = jax.random.split(key, 3)
+            rows = rows.standardized()
+            prepared = problem.proximity.refine(problem, networks, prepared, key_penalty)
+
+            def loss(theta: Any) -> Array:
+                new = behaviors.with_parameters(networks, theta)
+                value = value_loss(config, new, rows) if behaviors.joint else 0.0
+                return value + problem.proximity.loss(
+                    problem, new, rows, weight, prepared, key_penalty
+                )
+
+            def metric(theta: Any) -> Any:
+                new = behaviors.with_parameters(networks, theta)
+                picked = windows.pick(problem.num_windows, key_pick)
+                return problem.geometry.metric(problem, new, rows, picked, key_metric)
+
+            theta = behaviors.parameters(networks)
+            value, gradient = jax.value_and_grad(loss)(theta)
+            # A loss that is not finite drops the step, whatever its gradient is.
+            gradient = jax.tree.map(lambda g: jnp.where(jnp.isfinite(value), g, jnp.nan), gradient)
+            moved, optimizer_state = optimizer.update(
+                gradient, optimizer_state, theta, metric_fn=metric, value=value, value_fn=loss
             )
-            gradient = unravel(result.direction)
-            finite &= result.finite
-            loop = loop._replace(
-                damping=result.damping,
-                epsilon=result.epsilon,
-                fallbacks=loop.fallbacks + result.fallback,
-            )
-        if config.steer:  # the batch has been used up: do not go on from too far away
-            kl = batch.policy.kl(networks.policy(batch.observations)).mean()
-            rate = jnp.where(kl < 1.5 * config.kl_target, rate, 0.0)
-        if shared:
-            return self._apply(loop, gradient.policy, gradient.value, rate, finite)
-        return self._apply(loop, gradient, None, rate, finite)
+            rate = state.rate
+            if config.steer:  # the batch is used up: do not go on from too far away
+                kl = rows.policy.kl(networks.policy(rows.observations)).mean()
+                rate = jnp.where(kl < 1.5 * config.kl_target, rate, 0.0)
+            theta = optax.apply_updates(theta, slowed(moved, rate))
+            return behaviors.with_parameters(networks, theta), optimizer_state, prepared
 
-    def _apply(self, loop: Loop, policy: Any, value: Any, rate: Array, finite: Array) -> Loop:
-        """An optimiser step, or none where a number is not finite."""
-        networks = loop.networks
-        total = sum(jnp.sum(x) for x in jax.tree.leaves((policy, value)))
-        finite &= jnp.isfinite(total)
+        def slowed(moved: Any, rate: Array) -> Any:
+            """The update, with the policy's part multiplied by the rate."""
+            if behaviors.joint:
+                return Networks(slowed_policy(moved.policy, rate), moved.value)
+            return slowed_policy(moved, rate)
 
-        def keep(new: Any, old: Any) -> Any:
-            return jax.tree.map(lambda n, o: jnp.where(finite, n, o), new, old)
+        def slowed_policy(moved: Any, rate: Array) -> Any:
+            return jax.tree.map(lambda x: rate * x, moved)
 
-        new_policy, policy_optimizer = networks.policy, loop.policy_optimizer
-        new_value, value_optimizer = networks.value, loop.value_optimizer
-        if policy is not None:
-            moved, policy_optimizer = self.policy_optimizer.update(policy, policy_optimizer)
-            moved = jax.tree.map(lambda x: rate * x, moved)
-            new_policy = optax.apply_updates(new_policy, moved)
-        if value is not None:
-            moved, value_optimizer = self.value_optimizer.update(value, value_optimizer)
-            new_value = optax.apply_updates(new_value, moved)
-        kept = keep(
-            (new_policy, new_value, policy_optimizer, value_optimizer),
-            (networks.policy, networks.value, loop.policy_optimizer, loop.value_optimizer),
-        )
-        return loop._replace(
-            networks=Networks(kept[0], kept[1]),
-            policy_optimizer=kept[2],
-            value_optimizer=kept[3],
-            skipped=loop.skipped + ~finite,
-        )
+        carry = (networks, state.optimizer, prepared)
+        networks, used, _ = epochs(use, carry, batch, config.epochs, config.minibatch, key)
+        before, after = (_fallbacks(x) for x in (state.optimizer, used))
+        metrics = {
+            "epsilon": jnp.asarray(optax.tree_utils.tree_get(used, "epsilon", 0.0)),
+            "fallbacks": after - before,
+            "rate": state.rate,
+        }
+        return Result(networks, MinibatchState(used, state.rate), metrics)
+
+    def adapt(self, problem: Problem, state: MinibatchState, kl: Array) -> MinibatchState:
+        """Steer the rate, where the configuration says so."""
+        config = problem.config
+        if not config.steer:
+            return state
+        return state._replace(rate=jnp.clip(steered(state.rate, kl, config.kl_target), 1e-2, 10))
+
+    def skipped(self, state: MinibatchState) -> Int[Array, ""]:
+        """Number of minibatches that were dropped."""
+        return count_skipped(state.optimizer)
+
+    def count(self, config: Config) -> int:
+        """Number of minibatches in an iteration."""
+        return config.epochs * config.rollout // config.minibatch
+
+
+def _fallbacks(optimizer_state: Any) -> Array:
+    return jnp.asarray(optax.tree_utils.tree_get(optimizer_state, "fallbacks", 0), float)
+
+
+minibatches = Minibatches()

@@ -1,87 +1,106 @@
-"""One natural step a batch, of a given length in the geometry's own distance."""
+"""One natural step per batch, of a given length in the geometry's own distance."""
 
-from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array
+from jaxtyping import Array, Int, PRNGKeyArray
 
-from wng.estimator.damping import Damping, DampingState
-from wng.estimator.transform import Metric, precondition
-from wng.policy_gradient.config import Config
+from wng.estimator.damping import DampingState
+from wng.estimator.precondition import precondition
+from wng.policy_gradient.batch import Batch
+from wng.policy_gradient.behaviors import Windows
 from wng.policy_gradient.networks import Networks
-from wng.policy_gradient.proximity import Batch, steered
+from wng.policy_gradient.problem import Problem
+from wng.policy_gradient.steps import Result, Step, steered
 
 
-class TrustRegionResult(NamedTuple):
-    """The policy after the step, and how the step went."""
+class TrustRegionState(NamedTuple):
+    """What a trust region remembers between iterations."""
 
-    networks: Networks
-    radius: Array
     damping: DampingState
-    epsilon: Array
-    fallback: Array
-    finite: Array
-    failed: Array  # the line search found nothing better: the parameters are the old ones
+    radius: Array
+    skipped: Int[Array, ""]  # steps dropped because a number was not finite
 
 
-def trust_region_step(
-    config: Config,
-    control: Damping,
-    damping: DampingState,
-    metric: Metric | None,
-    loss: Callable[[Networks], Array],
-    networks: Networks,
-    batch: Batch,
-    radius: Array,
-) -> TrustRegionResult:
-    """Go `radius` far along the natural direction, halving until the loss falls and KL allows.
+class TrustRegion(Step):
+    """Go `radius` far along the natural direction; halve until the loss falls and KL allows.
 
-    The length of a step s·d is s²·dᵀ(G + εI)d = s²·gᵀd, half of it for the Fisher metric, so that
-    it is the KL divergence there and W₂² in a Wasserstein geometry. For Fisher the radius is the
-    limit on KL and stays (TRPO). A radius in W₂ outlives the policy's spread: as σ shrinks, the
-    same W₂ becomes a huge step in likelihood. So it is steered such that KL stays near
-    `kl_target`.
+    A step s·d has the length s²·dᵀ(G + εI)d = s²·gᵀd in units of the geometry's `distance`. Where
+    that is the KL divergence, the radius limits it and stays (TRPO); otherwise it is adapted.
     """
-    theta, unravel = ravel_pytree(networks.policy)
 
-    def at(flat: Array) -> Networks:
-        return Networks(unravel(flat), networks.value)
+    def init(self, problem: Problem, networks: Networks) -> TrustRegionState:
+        """The state before the first iteration."""
+        radius = jnp.asarray(problem.config.radius, float)
+        return TrustRegionState(problem.control.init(), radius, jnp.zeros((), int))
 
-    value, g = jax.value_and_grad(lambda flat: loss(at(flat)))(theta)
-    fisher = config.geometry == "fisher"
-    if metric is None:
-        direction, epsilon = g, jnp.zeros(())
-        finite, fallback = jnp.isfinite(value) & jnp.isfinite(g @ g), jnp.array(False)
-    else:
-        result = precondition(control, damping, metric, g, value=value)
-        direction, damping, epsilon = result.direction, result.damping, result.epsilon
-        finite, fallback = result.finite, result.fallback
-    slope = g @ direction
-    length = jnp.sqrt((2 if fisher else 1) * radius / jnp.maximum(slope, 1e-30))
-    most = 1.5 * radius if fisher else jnp.asarray(2 * config.kl_target)
+    def take(
+        self,
+        problem: Problem,
+        state: TrustRegionState,
+        networks: Networks,
+        batch: Batch,
+        windows: Windows,
+        prepared: Any,
+        weight: Array,
+        key: PRNGKeyArray,
+    ) -> Result:
+        """One step of the policy; the value function is fitted on its own."""
+        config, distance = problem.config, problem.geometry.distance
+        whole = batch.standardized()
+        prepared = problem.proximity.refine(problem, networks, prepared, key)
+        picked = windows.pick(problem.num_windows, key)
+        metric = problem.geometry.metric(problem, networks, whole, picked, key)
+        theta, unravel = ravel_pytree(networks.policy)
 
-    def divergence(flat: Array) -> Array:
-        return batch.policy.kl(unravel(flat)(batch.observations)).mean()
+        def at(flat: Array) -> Networks:
+            return Networks(unravel(flat), networks.value)
 
-    def candidate(k: Array) -> Array:
-        return theta - length * 0.5**k * direction
+        def loss(flat: Array) -> Array:
+            return problem.proximity.loss(problem, at(flat), whole, weight, prepared, key)
 
-    def good(k: Array) -> Array:
-        flat = candidate(k)
-        return (loss(at(flat)) < value) & (divergence(flat) <= most)
+        def divergence(flat: Array) -> Array:
+            return whole.policy.kl(unravel(flat)(whole.observations)).mean()
 
-    halvings, found = jax.lax.while_loop(
-        lambda c: ~c[1] & (c[0] < config.backtracks),
-        lambda c: (c[0] + 1, good(c[0] + 1)),
-        (jnp.zeros((), int), good(jnp.zeros((), int))),
-    )
-    accepted = found & finite & (slope > 0)
-    flat = jnp.where(accepted, candidate(halvings), theta)
-    if not fisher:
-        # A halved or refused step was too long, whatever KL it ended with.
-        kl = jnp.where(accepted & (halvings == 0), divergence(flat), jnp.inf)
-        radius = steered(radius, kl, config.kl_target)
-    return TrustRegionResult(at(flat), radius, damping, epsilon, fallback, finite, ~accepted)
+        value, g = jax.value_and_grad(loss)(theta)
+        found = precondition(problem.control, state.damping, metric, g, value=value)
+        slope = g @ found.direction
+        length = jnp.sqrt(distance.scale * state.radius / jnp.maximum(slope, 1e-30))
+        most = 1.5 * state.radius if distance.is_kl else jnp.asarray(2 * config.kl_target)
+
+        def candidate(k: Array) -> Array:
+            return theta - length * 0.5**k * found.direction
+
+        def good(k: Array) -> Array:
+            flat = candidate(k)
+            return (loss(flat) < value) & (divergence(flat) <= most)
+
+        halvings, better = jax.lax.while_loop(
+            lambda c: ~c[1] & (c[0] < config.backtracks),
+            lambda c: (c[0] + 1, good(c[0] + 1)),
+            (jnp.zeros((), int), good(jnp.zeros((), int))),
+        )
+        accepted = better & found.finite & (slope > 0)
+        flat = jnp.where(accepted, candidate(halvings), theta)
+        radius = state.radius
+        if not distance.is_kl:
+            # A halved or refused step was too long, whatever KL it ended with.
+            kl = jnp.where(accepted & (halvings == 0), divergence(flat), jnp.inf)
+            radius = steered(radius, kl, config.kl_target)
+        metrics = {
+            "radius": radius,
+            "line_search_failed": (~accepted).astype(float),
+            "epsilon": found.epsilon,
+            "fallbacks": found.fallback.astype(float),
+        }
+        new = TrustRegionState(found.damping, radius, state.skipped + ~found.finite)
+        return Result(at(flat), new, metrics)
+
+    def skipped(self, state: TrustRegionState) -> Int[Array, ""]:
+        """Number of steps that were dropped."""
+        return state.skipped
+
+
+trust_region = TrustRegion()

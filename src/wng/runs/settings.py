@@ -1,18 +1,18 @@
-"""What both families' settings have in common: named methods, presets, checks of values."""
+"""What the settings of both families share: named methods, presets, checks of values."""
 
 import dataclasses
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Any, Literal, get_args, get_origin
 
 import numpy as np
 
-from wng.behavior.registry import check_choice, nearest
+from wng.behavior.registry import Registry, check_choice, nearest
 
 Settings = Literal["tuned", "paper", "released"]
 KINDS = {int: "a whole number", float: "a number", bool: "True or False", str: "text"}
 MOST = 2**31 - 1  # JAX counts in 32 bits
-LARGEST = float(np.finfo(np.float32).max)  # and computes in 32 as well
+LARGEST = float(np.finfo(np.float32).max)  # and computes in 32 bits as well
 
 
 @dataclass(frozen=True)
@@ -26,27 +26,31 @@ class Method:
     @property
     def key(self) -> str:
         """The name in the table, on the command line and in folders."""
-        return self.title.lower().replace("-", "")
+        return plain(self.title)
+
+
+def plain(name: str) -> str:
+    """A method's name without capitals and hyphens: 'BG-WNPG' becomes 'bgwnpg'."""
+    return name.lower().replace("-", "")
 
 
 def find_method(name: str, methods: Mapping[str, Method]) -> Method:
     """The method called `name`, in any case and with or without its hyphen."""
-    plain = str(name).lower().replace("-", "")
-    if plain not in methods:
+    if plain(str(name)) not in methods:
         raise ValueError(
             f"there is no method {str(name)!r}: did you mean '{nearest(str(name), methods)}'? "
             "`wng methods` lists them."
         )
-    return methods[plain]
+    return methods[plain(name)]
 
 
 def check_preset(settings: str) -> None:
-    """Raise if there are no presets of this name."""
+    """Raise a ValueError if there are no presets of this name."""
     check_choice("settings", settings, get_args(Settings))
 
 
 def check_names(names: Iterable[str], config: type) -> None:
-    """Raise, with the nearest name, if one of `names` is not a field of the configuration."""
+    """Raise a ValueError if one of `names` is not a field of the configuration."""
     fields = [f.name for f in dataclasses.fields(config)]
     for name in names:
         if name not in fields:
@@ -57,16 +61,19 @@ def check_names(names: Iterable[str], config: type) -> None:
 
 @dataclass(frozen=True)
 class Limits:
-    """What the numbers of a configuration may be: by default whole ones ≥ 1, others > 0."""
+    """Valid values of a configuration: by default whole numbers ≥ 1, other numbers > 0.
 
-    choices: dict[str, tuple[str, ...]]
+    Fields with a `Literal` type must have one of its values.
+    """
+
+    registries: dict[str, Registry[Any]]  # fields that name a part
     at_least: dict[str, int] = field(default_factory=dict)  # of whole numbers
     any_sign: tuple[str, ...] = ()
     at_most_one: tuple[str, ...] = ()
     may_be_zero: tuple[str, ...] = ()
 
     def check(self, config: Any) -> None:
-        """One clear sentence for a value that makes no sense; whole numbers become floats."""
+        """Raise a ValueError for a value that makes no sense; whole numbers become floats."""
         for f in dataclasses.fields(config):
             value = getattr(config, f.name)
             if isinstance(value, np.generic):
@@ -74,12 +81,14 @@ class Limits:
             if f.type is float and type(value) is int and abs(value) <= LARGEST:
                 value = float(value)
             object.__setattr__(config, f.name, value)
-            if f.name in self.choices:
-                check_choice(f.name, value, self.choices[f.name])
+            if f.name in self.registries:
+                self.registries[f.name].check(value)
+            elif get_origin(f.type) is Literal:
+                check_choice(f.name, value, get_args(f.type))
             elif f.type in KINDS and type(value) is not f.type:
                 raise ValueError(f"{f.name} must be {KINDS[f.type]}, got {value!r}.")
             elif f.name == "hidden":
-                _check_widths(value)
+                object.__setattr__(config, f.name, _widths(value))
             elif f.type in (int, float):
                 self._check_number(f.name, value)
 
@@ -101,9 +110,21 @@ class Limits:
                 raise ValueError(f"{name} must be finite{least_of}{most}, got {value}.")
 
 
-def _check_widths(value: Any) -> None:
-    widths = value if isinstance(value, tuple | list) else ()
+def config_from(saved: Any, config: type) -> Any:
+    """A configuration from the dict in a file, which must have every setting and no other."""
+    names = {f.name for f in dataclasses.fields(config)}
+    if not isinstance(saved, dict) or set(saved) != names:
+        raise ValueError(
+            f"the file has other settings than a {config.__name__}: it was written by another "
+            "version or configuration."
+        )
+    return config(**saved)
+
+
+def _widths(value: Any) -> tuple[int, ...]:
+    widths = tuple(value) if isinstance(value, tuple | list) else ()
     if not widths or any(type(w) is not int or not 1 <= w <= MOST for w in widths):
         raise ValueError(
             f"hidden must be one or more widths of at least 1 and at most {MOST}, got {value!r}."
         )
+    return widths

@@ -1,13 +1,12 @@
-"""What every agent can do: train in a run that cannot be lost, go on, save."""
+"""Training: the loop around a trainer, with metrics, checkpoints, progress and Ctrl-C."""
 
-import abc
 import contextlib
-import math
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 
+import jax
 import numpy as np
 
 from wng.runs import checkpoint
@@ -21,11 +20,25 @@ Row = dict[str, float]
 
 
 class NonFiniteError(ValueError):
-    """An environment, or the learning, came up with a NaN or an infinity."""
+    """An environment, or the learning, produced a NaN or an infinity."""
 
 
 class Trainer(Protocol):
-    """Who does the learning, one iteration at a time. All it remembers fits in a checkpoint."""
+    """What learns, one iteration at a time. All that it remembers fits in a checkpoint."""
+
+    config: Any
+    seed: int
+    resolved: Any  # the environment, a `wng.envs.ResolvedEnv`
+    spec: Any  # its description, a `wng.envs.EnvSpec`
+    newest: Path | None  # newest checkpoint that it wrote or was restored from
+
+    @property
+    def horizon(self) -> int | None:
+        """Most steps of an episode, if fewer than the environment's own limit."""
+
+    @property
+    def state(self) -> Any:
+        """What learning remembers."""
 
     @property
     def iteration(self) -> int:
@@ -35,161 +48,142 @@ class Trainer(Protocol):
     def steps(self) -> int:
         """Environment steps so far."""
 
+    def initial_state(self) -> Any:
+        """The state before any learning."""
+
     def check_memory(self) -> None:
         """Raise a ValueError if an iteration cannot fit into memory."""
 
     def iterate(self) -> Row:
-        """One iteration; its metrics, among them 'iteration', 'steps' and 'return'."""
+        """Run one iteration; returns its metrics, with 'iteration', 'steps' and 'return'."""
+
+    def shown(self, row: Row) -> Row:
+        """What the progress bar shows of an iteration."""
+
+    def keep(self, folder: Path) -> None:
+        """Write what else there is to keep of the last iteration into the run's folder."""
+
+    def actions(self, state: Any, rows: np.ndarray, key: jax.Array | None) -> np.ndarray:
+        """Actions in the states `rows`: sampled with `key`, or the most likely ones without."""
 
     def checkpoint(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """All that is needed to go on: arrays, and counters as JSON holds them."""
+        """All that is needed to resume: arrays, and counters that fit in JSON."""
 
     def restore(self, arrays: dict[str, np.ndarray], info: dict[str, Any]) -> str | None:
-        """Go back to a checkpoint; a sentence if it cannot be gone on with exactly."""
+        """Go back to a checkpoint; returns a sentence if the run cannot continue exactly."""
 
     def close(self) -> None:
-        """Free what it holds."""
+        """Free all resources."""
 
 
-class Trainable(abc.ABC):
-    """`learn`, `restore`, `save`, `close` around a `Trainer`.
+def check_seed(seed: Any) -> int:
+    """The seed as an int; ValueError if a JAX key cannot hold it."""
+    if not isinstance(seed, int | np.integer) or not 0 <= seed < 2**32:
+        raise ValueError(f"seed must be a whole number from 0 to {2**32 - 1}, got {seed!r}.")
+    return int(seed)
 
-    Subclasses set `kind`, `method` and `seed`, and make `_trainer`.
+
+def train(
+    trainer: Trainer,
+    total: int,
+    name: str,
+    *,
+    identity: dict[str, Any],
+    run: RunDirectory | None = None,
+    progress: bool | TrainingProgress = True,
+    callback: Callable[[Row], bool | None] | None = None,
+) -> None:
+    """Train up to `total` environment steps, in whole iterations.
+
+    Ctrl-C stops after the present iteration, a second one at once. However it ends, an exception
+    of the callback included, the run then holds the last whole iteration.
+
+    Args:
+      trainer: what learns.
+      total: environment steps in all.
+      name: name in the progress display.
+      identity: added to the info of each checkpoint: what `wng.load` needs to know.
+      run: where metrics and checkpoints are kept.
+      progress: whether to show a bar, or the display to report to.
+      callback: called with the metrics of each iteration; returning False stops.
     """
+    trainer.check_memory()
+    with contextlib.ExitStack() as stack:
+        stop = stack.enter_context(stop_on_signals())
+        writer = None
+        if run is not None:
+            stack.enter_context(run.lock())
+            _check_continues(trainer, run)
+            writer = stack.enter_context(
+                MetricsWriter(run.path, trainer.iteration or None, x="steps")
+            )
+        bar = progress if isinstance(progress, TrainingProgress) else None
+        if progress is True:
+            bar = stack.enter_context(TrainingProgress())
+        if bar is not None:
+            bar.add(name, total, trainer.steps)
+        recorded, saved = trainer.iteration, time.monotonic()
 
-    kind: str
-    method: str
-    seed: int
-    _trainer: Trainer
-    _newest: Path | None = None  # checkpoint of a run that this agent continues
+        def save() -> None:
+            nonlocal saved
+            if run is not None and writer is not None:
+                writer.sync()
+                arrays, info = trainer.checkpoint()
+                path = checkpoint.write(run.checkpoints, trainer.steps, arrays, info | identity)
+                trainer.newest, saved = path.resolve(), time.monotonic()
 
-    @property
-    def steps(self) -> int:
-        """Environment steps so far."""
-        return self._trainer.steps
+        try:
+            while trainer.steps < total and not stop.requested:
+                cpu = time.process_time()  # of all threads; the wall clock also counts waiting
+                row = trainer.iterate()
+                row["seconds_cpu"] = time.process_time() - cpu
+                if run is not None and writer is not None:
+                    trainer.keep(run.path)
+                    writer.write(row)
+                recorded = trainer.iteration
+                if time.monotonic() - saved > CHECKPOINT_SECONDS:
+                    save()
+                if bar is not None:
+                    bar.update(name, trainer.steps, trainer.shown(row))
+                if callback is not None and callback(row) is False:
+                    break
+        finally:
+            # Not if the row of the last iteration is missing: metrics reach up to a checkpoint.
+            if recorded == trainer.iteration:
+                save()
 
-    def check_memory(self) -> None:
-        """Raise a ValueError if learning cannot fit into memory; `learn` asks first."""
-        self._trainer.check_memory()
 
-    @property
-    @abc.abstractmethod
-    def title(self) -> str:
-        """The method's name as people write it."""
+def restore(trainer: Trainer, run: RunDirectory) -> list[str]:
+    """Resume from the newest good checkpoint of a run, if there is one.
 
-    @abc.abstractmethod
-    def shown(self, row: Row) -> Row:
-        """What the progress bar says."""
+    Returns:
+      A sentence for each problem on the way.
+    """
+    newest = checkpoint.saved(run.checkpoints)
+    if not newest:
+        return []
+    arrays, info, problems = checkpoint.read_latest(run.checkpoints)
+    checkpoint.check_info(info, seed=int)
+    if info["seed"] != trainer.seed:
+        raise ValueError(
+            f"{run.path} has seed {info['seed']} and this agent has seed {trainer.seed}: use the "
+            "same seed, or wng.load."
+        )
+    warning = trainer.restore(arrays, info)
+    trainer.newest = newest[0].resolve()  # good or not: it may be overwritten
+    if not (run.path / "metrics.csv").exists():
+        problems.append(
+            f"{run.path / 'metrics.csv'} is missing: the rows up to iteration "
+            f"{trainer.iteration} are lost."
+        )
+    return problems + ([warning] if warning else [])
 
-    def learn(
-        self,
-        steps: int,
-        *,
-        callback: Callable[[Self, Row], bool | None] | None = None,
-        progress: bool | TrainingProgress = True,
-        run: RunDirectory | None = None,
-    ) -> Self:
-        """Take at least `steps` more environment steps, in whole iterations.
 
-        Args:
-          steps: how many more.
-          callback: called with the agent and the metrics of each iteration; False stops.
-          progress: show a bar, or report to this one.
-          run: keep metrics and checkpoints there (`RunDirectory.create`).
-
-        Ctrl-C stops after the iteration under way, a second one at once. However it ends, an
-        exception of the callback included, the run then holds the last whole iteration.
-        """
-        if not (isinstance(steps, int | float) and math.isfinite(steps) and steps >= 0):
-            raise ValueError(f"steps must be a number of environment steps, got {steps!r}.")
-        self.check_memory()
-        total = self.steps + int(steps)
-        name = f"{self.title} seed {self.seed}"
-        with contextlib.ExitStack() as stack:
-            stop = stack.enter_context(stop_on_signals())
-            writer = None
-            if run is not None:
-                stack.enter_context(run.lock())
-                self._check_continues(run)
-                resume_at = self._trainer.iteration or None
-                writer = stack.enter_context(MetricsWriter(run.path, resume_at, x="steps"))
-            bar = progress if isinstance(progress, TrainingProgress) else None
-            if progress is True:
-                bar = stack.enter_context(TrainingProgress())
-            if bar is not None:
-                bar.add(name, total, self.steps)
-            recorded, saved = self._trainer.iteration, time.monotonic()
-            try:
-                while self.steps < total and not stop.requested:
-                    cpu = time.process_time()  # of all threads; wall clock also counts waiting
-                    row = self._trainer.iterate()
-                    row["seconds_cpu"] = time.process_time() - cpu
-                    if run is not None:
-                        self._keep(run)
-                    if writer is not None:
-                        writer.write(row)
-                    recorded = self._trainer.iteration
-                    if run is not None and time.monotonic() - saved > CHECKPOINT_SECONDS:
-                        self._save_to(run, writer)
-                        saved = time.monotonic()
-                    if bar is not None:
-                        bar.update(name, self.steps, self.shown(row))
-                    if callback is not None and callback(self, row) is False:
-                        break
-            finally:
-                # Not if the row of the iteration is missing: metrics hold all up to a checkpoint.
-                if run is not None and recorded == self._trainer.iteration:
-                    self._save_to(run, writer)
-        return self
-
-    def _keep(self, run: RunDirectory) -> None:
-        """Write what else there is to keep of an iteration: nothing, for most."""
-        return
-
-    def _check_continues(self, run: RunDirectory) -> None:
-        """A checkpoint deletes later ones: refuse those that this agent does not come from."""
-        for newest in checkpoint.saved(run.checkpoints)[:1]:
-            if newest.resolve() != self._newest:
-                raise ValueError(
-                    f"{run.path} holds a run that this agent does not continue: call "
-                    "agent.restore(run) first, or create another run."
-                )
-
-    def _save_to(self, run: RunDirectory, writer: MetricsWriter | None) -> None:
-        if writer is not None:
-            writer.sync()
-        path = checkpoint.write(run.checkpoints, self.steps, *self._checkpoint())
-        self._newest = path.resolve()
-
-    def _checkpoint(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        arrays, info = self._trainer.checkpoint()
-        return arrays, info | {"kind": self.kind, "method": self.method}
-
-    def restore(self, run: RunDirectory) -> list[str]:
-        """Continue from the newest good checkpoint of a run; sentences about what is amiss."""
-        newest = checkpoint.saved(run.checkpoints)
-        if not newest:
-            return []
-        arrays, info, problems = checkpoint.read_latest(run.checkpoints)
-        checkpoint.check_info(info, seed=int)
-        if info["seed"] != self.seed:
+def _check_continues(trainer: Trainer, run: RunDirectory) -> None:
+    """A checkpoint deletes later ones: refuse a run that the trainer does not continue."""
+    for found in checkpoint.saved(run.checkpoints)[:1]:
+        if found.resolve() != trainer.newest:
             raise ValueError(
-                f"{run.path} has seed {info['seed']} and this agent seed {self.seed}: give it the "
-                "same one, or use wng.load."
+                f"{run.path} holds a run that this agent does not continue: call "
+                "agent.restore(run) first, or create another run."
             )
-        warning = self._trainer.restore(arrays, info)
-        self._newest = newest[0].resolve()  # good or not: it may be written over
-        if not (run.path / "metrics.csv").exists():
-            problems.append(
-                f"{run.path / 'metrics.csv'} is missing: the rows up to iteration "
-                f"{self._trainer.iteration} are lost."
-            )
-        return problems + ([warning] if warning else [])
-
-    def save(self, path: str | Path) -> None:
-        """Write everything to one file; `wng.load` reads it. It never holds code."""
-        checkpoint.write_file(path, *self._checkpoint())
-
-    def close(self) -> None:
-        """Stop the environments; the agent can no longer learn."""
-        self._trainer.close()

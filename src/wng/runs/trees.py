@@ -87,3 +87,9 @@ def _restore_leaf(name: str, like: Any, array: np.ndarray) -> Any:
     if isinstance(like, np.ndarray):
         return array.copy()
     return array[()] if isinstance(like, np.generic) else type(like)(array.item())
+
+
+def part(arrays: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+    """The arrays under `prefix`/, without it."""
+    start = prefix + "/"
+    return {name.removeprefix(start): x for name, x in arrays.items() if name.startswith(start)}

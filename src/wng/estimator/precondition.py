@@ -1,0 +1,82 @@
+"""From a gradient and a metric to a direction, with every safeguard in one place."""
+
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from wng.estimator.damping import Damping, DampingState, reduction_ratio
+
+
+class Metric(Protocol):
+    """What `precondition` asks of a metric G."""
+
+    def solve(self, g: Float[Array, " p"], damping: Array) -> Float[Array, " p"]:
+        """(G + εI)⁻¹ g."""
+
+    @property
+    def largest_eigenvalue(self) -> Float[Array, ""]:
+        """λ_max(G), the unit of relative damping."""
+
+
+class Preconditioned(NamedTuple):
+    """A direction, and what happened on the way to it."""
+
+    direction: Float[Array, " p"]  # zero if not finite
+    damping: DampingState
+    epsilon: Float[Array, ""]
+    fallback: Bool[Array, ""]  # the Euclidean gradient was used
+    finite: Bool[Array, ""]  # False: skip this step
+
+
+def precondition(
+    control: Damping,
+    state: DampingState,
+    metric: Metric,
+    g: Float[Array, " p"],
+    *,
+    value: Float[Array, ""] | None = None,
+    loss_after: Callable[[Float[Array, " p"]], Float[Array, ""]] | None = None,
+) -> Preconditioned:
+    """Compute (G + εI)⁻¹ g with its safeguards, and update the control of ε.
+
+    The Euclidean gradient is used where ⟨g, g^W⟩ ≤ 0, and where a relative damping meets a metric
+    that is zero. A direction that is not finite is dropped: it becomes zero, and ε is raised.
+
+    Args:
+      control: rule that chooses ε.
+      state: state of that rule.
+      metric: G.
+      g: gradient, flat.
+      value: loss at θ; the step is dropped if it is not finite.
+      loss_after: maps a direction to the loss on the same batch after a step of
+        `control.step_size` against it. Needed by an adaptive `control` only.
+    """
+    epsilon = control.epsilon(state, metric.largest_eigenvalue)
+    natural = metric.solve(g, epsilon)
+    slope = g @ natural
+    fallback = slope <= 0
+    if control.relative:  # a metric that sees nothing sets no scale for ε
+        fallback |= metric.largest_eigenvalue == 0
+    natural, slope = jnp.where(fallback, g, natural), jnp.where(fallback, g @ g, slope)
+    natural = natural.astype(g.dtype)
+
+    finite = jnp.isfinite(slope) & jnp.isfinite(natural @ natural)  # also after the cast
+    if value is not None:
+        finite &= jnp.isfinite(value)
+    natural = jnp.where(finite, natural, 0)
+
+    # Nothing measured: a ratio in the range where ε stays.
+    ratio = jnp.where(finite, (control.low + control.high) / 2, jnp.nan)
+    if value is not None and loss_after is not None:
+        due = control.due(state) & finite
+        after = jax.lax.cond(due, lambda: loss_after(natural), lambda: value)
+        # A zero gradient promises and saves nothing: no reason to change ε.
+        promised = control.step_size * slope
+        measured = jnp.where(slope > 0, reduction_ratio(value, after, promised), 0.5)
+        ratio = jnp.where(finite, measured, jnp.nan)
+    return Preconditioned(
+        natural, control.update(state, ratio), epsilon, fallback & finite & (slope > 0), finite
+    )

@@ -1,0 +1,104 @@
+"""The paper's geometry: the kernel estimator of the Wasserstein metric on embedded behaviors."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
+
+from wng.estimator.basis import KernelBasis, kernel_basis
+from wng.estimator.jacobian import behaviors_and_pullback, jacobian_score
+from wng.estimator.metric import LowRank, WassersteinMetric
+from wng.estimator.transform import scale_by_metric
+from wng.policy_gradient.batch import Batch
+from wng.policy_gradient.behaviors import Windows
+from wng.policy_gradient.geometry import Geometry
+from wng.policy_gradient.networks import Networks
+from wng.policy_gradient.problem import Problem
+
+
+class HeldFixed(eqx.Module):
+    """A basis whose transport leaves the coordinates that actions do not move where they are.
+
+    With X = (s, a) the joint distance lets states move too. Where the policy is steep, shifting the
+    states is far cheaper than shifting the actions, and the metric hardly notices a change of σ.
+    The distance meant is that between actions in the same states, E_s W₂²(π(·|s), π'(·|s)), whose
+    dual asks only for the gradient in a:  sup_f ∇_θE[f]ᵀu − ½E‖∇_a f‖².
+    """
+
+    basis: KernelBasis
+    moved: Bool[Array, " d"]
+
+    @property
+    def size(self) -> int:
+        """M."""
+        return self.basis.size
+
+    def values(self, X: Float[Array, "N d"]) -> Float[Array, "M N"]:
+        """h_m(X_n)."""
+        return self.basis.values(X)
+
+    def gradients(self, X: Float[Array, "N d"]) -> Float[Array, "M N d"]:
+        """∂_i h_m(X_n), zero along the coordinates that are held fixed."""
+        return jnp.where(self.moved, self.basis.gradients(X), 0)
+
+
+class Kernel(Geometry):
+    """Wasserstein metric of the behaviors Φ(τ), for any embedding (WNPG, BG-WNPG)."""
+
+    sees_behaviors = True
+
+    def metric(
+        self,
+        problem: Problem,
+        networks: Networks,
+        batch: Batch,
+        windows: Windows,
+        key: PRNGKeyArray,
+    ) -> LowRank:
+        """Ĝ = JᵀL†J over the parameters that Φ depends on (Algorithm `KWNG_3`)."""
+        config, behaviors = problem.config, problem.behaviors
+        key_behavior, key_basis, key_index = jax.random.split(key, 3)
+        theta = behaviors.parameters(networks)
+
+        def full(theta: Any) -> Networks:
+            return behaviors.with_parameters(networks, theta)
+
+        X, more, moved = behaviors.sample(networks, windows, key_behavior)
+        drawn = kernel_basis(key_basis, X, min(config.num_basis, X.shape[0]))
+        indices = jax.random.categorical(
+            key_index, jnp.where(moved, 0.0, -jnp.inf), shape=(drawn.size,)
+        )
+        bandwidth = config.bandwidth * drawn.bandwidth
+        basis = HeldFixed(KernelBasis(drawn.centers, indices, bandwidth), moved)
+        if behaviors.reparam:
+            _, pullback = behaviors_and_pullback(
+                lambda t: behaviors.embed(full(t), windows, key_behavior), theta
+            )
+            J = pullback(basis)
+        else:
+            J = jacobian_score(
+                basis,
+                X,
+                lambda t: behaviors.log_probs(full(t), windows, more),
+                theta,
+                behaviors.weights(networks, windows, more),
+            )
+        return WassersteinMetric(basis, X, J, rescale=config.rescale).spectrum
+
+    def transform(self, problem: Problem) -> optax.GradientTransformation:
+        """The natural gradient in a metric that serves `refresh_every` minibatches."""
+        config = problem.config
+
+        def empty(params: Any) -> LowRank:
+            flat, _ = ravel_pytree(params)
+            number = min(config.num_basis, problem.num_windows)
+            return LowRank.empty(flat.size, number, flat.dtype, rescale=config.rescale)
+
+        return scale_by_metric(problem.control, config.refresh_every, empty=empty)
+
+
+kernel = Kernel()

@@ -1,0 +1,199 @@
+"""The one compiled update that serves every method."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from wng.behavior.embedding import Embedding
+from wng.policy_gradient.advantages import Moments, discounted_returns, gae
+from wng.policy_gradient.batch import Batch, Rollout
+from wng.policy_gradient.behaviors import Windows, cut_windows
+from wng.policy_gradient.config import Config
+from wng.policy_gradient.networks import Gaussian, Networks, init_networks
+from wng.policy_gradient.problem import Problem
+from wng.policy_gradient.steps import count_skipped, fit_value, value_optimizer
+
+
+class TrainState(NamedTuple):
+    """Everything that learning remembers; a checkpoint holds this and the environments' state."""
+
+    networks: Networks
+    step: Any  # what the step remembers: its optimizer, or its radius
+    value_optimizer: Any  # None where the step trains the value function too
+    penalty: Float[Array, ""]  # weight β of the proximity's penalty
+    observation_moments: Moments
+    return_moments: Moments
+    discounted: Float[Array, " n"]  # running discounted return of each environment
+    skipped: Int[Array, ""]  # steps dropped because a number was not finite
+    iteration: Int[Array, ""]
+
+
+class Learner:
+    """The pure functions of one method on one kind of environment, compiled once.
+
+    Args:
+      config: settings of the run.
+      embedding: Φ.
+      sizes: `observation_size`, `action_size` and `discrete` of the environment.
+    """
+
+    def __init__(self, config: Config, embedding: Embedding, **sizes: Any):
+        self.config, self.problem = config, Problem(config, embedding, **sizes)
+        self.act = jax.jit(self._act, static_argnames="deterministic")
+        self.noise = jax.jit(self._noise)
+        self.update = jax.jit(self._update)
+        self.init = jax.jit(self._init)
+        self.batch = jax.jit(self._batch)
+
+    def _init(self, key: PRNGKeyArray) -> TrainState:
+        """The state before the first iteration."""
+        config, problem = self.config, self.problem
+        networks = init_networks(
+            key,
+            problem.observation_size,
+            problem.action_size,
+            discrete=problem.discrete,
+            hidden=config.hidden,
+            log_std=config.log_std,
+        )
+        alone = not problem.behaviors.joint
+        return TrainState(
+            networks=networks,
+            step=problem.step.init(problem, networks),
+            value_optimizer=value_optimizer(config).init(networks.value) if alone else None,
+            penalty=jnp.asarray(config.penalty, float),
+            observation_moments=Moments.empty(problem.observation_size),
+            return_moments=Moments.empty(1),
+            discounted=jnp.zeros(config.num_envs),
+            skipped=jnp.zeros((), int),
+            iteration=jnp.zeros((), int),
+        )
+
+    def _noise(self, key: PRNGKeyArray) -> Array:
+        """The randomness of all actions of one iteration: [T, n, a]."""
+        steps = self.config.rollout // self.config.num_envs
+        shape = (steps, self.config.num_envs, self.problem.action_size)
+        return (jax.random.gumbel if self.problem.discrete else jax.random.normal)(key, shape)
+
+    def _act(
+        self,
+        networks: Networks,
+        moments: Moments,
+        observations: Array,
+        noise: Array,
+        deterministic: bool = False,
+    ) -> Array:
+        """Actions in the given states."""
+        policy = networks.policy(self._seen(moments, observations))
+        return policy.mode() if deterministic else policy.sample(noise)
+
+    def _seen(self, moments: Moments, observations: Array) -> Array:
+        normalize = self.config.normalize_observations
+        return moments.normalize(observations) if normalize else observations
+
+    def _update(
+        self, state: TrainState, rollout: Rollout, key: PRNGKeyArray
+    ) -> tuple[TrainState, dict[str, Array]]:
+        """One iteration: advantages, the step, the value function, adaptation, metrics."""
+        config, problem = self.config, self.problem
+        key_minibatches, key_value, key_region, key_prepare = jax.random.split(key, 4)
+        state, batch, windows = self._batch(state, rollout)
+        prepared = problem.proximity.prepare(problem, state.networks, windows, key_prepare)
+        networks, step_state, metrics = problem.step.take(
+            problem,
+            state.step,
+            state.networks,
+            batch,
+            windows,
+            prepared,
+            state.penalty,
+            key_minibatches if problem.step.joint else key_region,
+        )
+        value_state = state.value_optimizer
+        if value_state is not None:
+            networks, value_state = fit_value(config, networks, value_state, batch, key_value)
+        skipped = problem.step.skipped(step_state) + count_skipped(value_state)
+        policy = networks.policy(batch.observations)
+        kl = batch.policy.kl(policy).mean()
+        values = networks.values(batch.observations)
+        residual = jnp.var(batch.targets - values) / (jnp.var(batch.targets) + 1e-12)
+        metrics |= {
+            "kl": kl,
+            "entropy": policy.entropy().mean(),
+            "policy_loss": problem.proximity.surrogate(config, networks, batch),
+            "value_error": jnp.mean((values - batch.targets) ** 2),
+            "explained_variance": 1 - residual,
+            "penalty": state.penalty,
+            "skipped": skipped,
+        }
+        if isinstance(batch.policy, Gaussian) and isinstance(policy, Gaussian):
+            metrics["wasserstein_squared"] = batch.policy.wasserstein_squared(policy).mean()
+            metrics["std"] = jnp.exp(policy.log_std).mean()
+        flat = rollout.observations.reshape(-1, problem.observation_size)
+        new = state._replace(
+            networks=networks,
+            step=problem.step.adapt(problem, step_state, kl),
+            value_optimizer=value_state,
+            penalty=problem.proximity.adapt(config, state.penalty, kl),
+            observation_moments=state.observation_moments.update(flat),
+            skipped=skipped,
+            iteration=state.iteration + 1,
+        )
+        return new, metrics
+
+    def _batch(self, state: TrainState, rollout: Rollout) -> tuple[TrainState, Batch, Windows]:
+        """The state with new return moments, and the rollout as a batch and as windows."""
+        config = self.config
+        state, rewards = self._scaled_rewards(state, rollout)
+        observations = self._seen(state.observation_moments, rollout.observations)
+        successors = self._seen(state.observation_moments, rollout.next_observations)
+        values = state.networks.values(observations)
+        advantages = gae(
+            rewards,
+            values,
+            state.networks.values(successors),
+            rollout.terminated,
+            rollout.truncated,
+            config.gamma,
+            config.gae_lambda,
+        )
+        policy = state.networks.policy(observations)
+        log_probs = policy.log_prob(rollout.actions)
+
+        def flat(x: Array) -> Array:
+            return x.reshape(config.rollout, *x.shape[2:])
+
+        batch = Batch(
+            flat(observations),
+            flat(rollout.actions),
+            flat(log_probs),
+            jax.tree.map(flat, policy),
+            flat(advantages / self._reward_unit(state)),
+            flat(advantages + values),
+        )
+        done = rollout.terminated | rollout.truncated
+        horizon = self.problem.behaviors.horizon
+        windows = cut_windows(horizon, observations, rollout.actions, log_probs, rewards, done)
+        return state, batch, windows
+
+    def _scaled_rewards(self, state: TrainState, rollout: Rollout) -> tuple[TrainState, Array]:
+        done = rollout.terminated | rollout.truncated
+        discounted, returns = discounted_returns(
+            state.discounted, rollout.rewards, done, self.config.gamma
+        )
+        moments = state.return_moments.update(returns.reshape(-1, 1))
+        state = state._replace(return_moments=moments, discounted=discounted)
+        # One reward that is not finite spoils the whole batch: nothing is learned from it.
+        rewards = jnp.where(jnp.isfinite(rollout.rewards).all(), rollout.rewards, jnp.nan)
+        if not self.config.normalize_rewards:
+            return state, rewards
+        spread = jnp.sqrt(moments.variance + 1e-8)
+        return state, jnp.clip(rewards / spread, -10, 10)
+
+    def _reward_unit(self, state: TrainState) -> Array:
+        """The spread of returns, in the units that rewards are learned in."""
+        if self.config.normalize_rewards:
+            return jnp.ones(())
+        return jnp.sqrt(state.return_moments.variance + 1e-8)

@@ -1,0 +1,60 @@
+"""What the three axes are applied to: settings, sizes, behaviors, and the chosen axis objects."""
+
+from typing import TYPE_CHECKING
+
+from wng.behavior.embedding import Embedding
+from wng.estimator.damping import Damping
+from wng.policy_gradient.axes import GEOMETRIES, PROXIMITIES, STEPS
+from wng.policy_gradient.behaviors import Behaviors
+from wng.policy_gradient.config import Config
+
+if TYPE_CHECKING:
+    from wng.policy_gradient.geometry import Geometry
+    from wng.policy_gradient.proximity import Proximity
+    from wng.policy_gradient.steps import Step
+
+
+class Problem:
+    """One method on one kind of environment.
+
+    Attributes:
+      proximity, geometry, step: the axis objects that `config` names.
+      behaviors: what the metric and the penalty see.
+      control: rule that chooses the damping ε.
+      num_windows: number of windows that behaviors are estimated from.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        embedding: Embedding,
+        *,
+        observation_size: int,
+        action_size: int,
+        discrete: bool,
+    ):
+        self.config, self.discrete = config, discrete
+        self.observation_size, self.action_size = observation_size, action_size
+        self.proximity: Proximity = PROXIMITIES.find(config.proximity)
+        self.geometry: Geometry = GEOMETRIES.find(config.geometry)
+        self.step: Step = STEPS.find(config.step)
+        joint = embedding.uses_value and self.geometry.sees_behaviors and self.step.joint
+        self.behaviors = Behaviors(embedding, config, discrete, action_size, joint)
+        steps = config.rollout // config.num_envs
+        if self.behaviors.horizon > steps:
+            raise ValueError(
+                f"horizon={config.horizon} is longer than the {steps} steps that each of the "
+                f"{config.num_envs} environments takes in an iteration: lower horizon or num_envs."
+            )
+        windows = steps // self.behaviors.horizon * config.num_envs
+        self.num_windows = min(config.metric_samples, windows)
+        self.control = Damping(
+            config.damping,
+            relative=config.relative_damping,
+            every=config.adapt_damping,
+            step_size=config.learning_rate,
+        )
+        if self.geometry.sees_behaviors or self.proximity.sees_behaviors:
+            self.behaviors.check()
+        self.geometry.check(self)
+        self.proximity.check(self)
