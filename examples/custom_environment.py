@@ -59,7 +59,7 @@ class River(gymnasium.Env):
         return np.concatenate([self.position / 5, self.velocity]).astype(np.float32)
 
 
-gymnasium.register("River-v0", entry_point=lambda: River(), max_episode_steps=LIMIT)
+gymnasium.register("River-v0", entry_point=River, max_episode_steps=LIMIT)  # type: ignore[arg-type]
 
 
 # --- the embedding ----------------------------------------------------------------------------

@@ -51,7 +51,7 @@ def train(optimizer: optax.GradientTransformation, seed: int, steps: int) -> tup
 
     @jax.jit
     def run() -> tuple:
-        def step(carry: tuple, key: jax.Array) -> tuple:
+        def step(carry: tuple, key: jax.Array) -> tuple[tuple, jax.Array]:
             params, state = carry
             loss, grads = jax.value_and_grad(full(loss_fn))(params)
             updates, state = tx.update(grads, state, params, key=key, behavior_fn=full(behavior_fn))

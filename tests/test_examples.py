@@ -30,7 +30,6 @@ def test_decay_wasserstein_beats_plain_sgd(tmp_path: Path) -> None:
         ("equinox_loop.py", ["--steps", "20", "--seeds", "1"], "wng (damping 0.1) + adam"),
         ("black_box.py", ["--generations", "5", "--seeds", "2"], "BG-WNES"),
         ("custom_environment.py", ["--steps", "4096"], "Mean return of 20 episodes"),
-        ("custom_geometry.py", ["--steps", "4096"], "mine"),
     ],
 )
 def test_example_runs_with_a_small_budget(

@@ -1,0 +1,39 @@
+"""Configuration of the documentation site: `sphinx-build -W --keep-going docs OUT`."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "src"))
+
+project = "wng"
+author = "The wng developers"
+project_copyright = "The wng developers"
+
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx_copybutton",
+]
+source_suffix = {".md": "markdown"}
+myst_enable_extensions = ["colon_fence", "deflist"]
+myst_heading_anchors = 3
+
+# Docstrings put names in single backticks: link them where a documented object has that name.
+default_role = "py:obj"
+autodoc_member_order = "bysource"
+autodoc_typehints = "signature"
+autodoc_typehints_format = "short"
+python_use_unqualified_type_names = True
+python_maximum_signature_line_length = 88
+napoleon_use_rtype = False
+
+html_theme = "furo"
+html_title = "wng"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_show_sphinx = False
+html_copy_source = False
+templates_path: list[str] = []
+exclude_patterns: list[str] = []
+copybutton_exclude = ".linenos, .gp, .go"
