@@ -2,11 +2,13 @@
 
     python benchmarks/vector_envs.py
 
-Prints steps per second with 8 environments (median of interleaved rounds, and the ratio to
-AsyncVectorEnv), start-up time and memory, then what happens when the parent of a hanging
-environment is killed, when a run resumes, and when an environment raises. AsyncVectorEnv forks
-(unsafe once JAX has threads), with all environments or one per core stepping at a time ("cores"),
-or spawns. Reference results are at the top of `wng/envs/workers.py`.
+Prints steps per second and CPU time per step with 8 environments (median of interleaved rounds, and
+the ratio to AsyncVectorEnv), start-up time and memory, then what happens when the parent of a
+hanging environment is killed, when a run resumes, and when an environment raises. On a busy machine
+only CPU time is meaningful: 8 processes get a larger share of the cores than 2.
+
+AsyncVectorEnv forks (unsafe once JAX has threads), with all environments or one per core stepping
+at a time ("cores"), or spawns. Reference results are at the top of `wng/envs/workers.py`.
 """
 
 import argparse
@@ -45,7 +47,7 @@ class Faulty(gymnasium.wrappers.TimeLimit):
         return super().step(action)
 
 
-gymnasium.logger.min_level = gymnasium.logger.DISABLED
+gymnasium.logger.min_level = gymnasium.logger.ERROR + 10  # nothing
 gymnasium.register("Hangs-v0", entry_point="vector_envs:Faulty", kwargs={"hang": True})
 gymnasium.register("Raises-v0", entry_point="vector_envs:Faulty", kwargs={"hang": False})
 
@@ -82,12 +84,22 @@ MAKERS: dict[str, Callable[[str], Any]] = {
 }
 
 
-def steps_per_second(env: Any, actions: np.ndarray) -> float:
-    """Environment steps per second."""
-    start = time.perf_counter()
+def measure(env: Any, actions: np.ndarray, pids: set[int]) -> tuple[float, float]:
+    """Return steps per second, and CPU time per step of this process and `pids`."""
+    steps, cpu, start = actions.shape[0] * NUM_ENVS, cpu_seconds(pids), time.perf_counter()
     for action in actions:
         env.step(action)
-    return actions.shape[0] * NUM_ENVS / (time.perf_counter() - start)
+    seconds = time.perf_counter() - start
+    return steps / seconds, (cpu_seconds(pids) - cpu) / steps
+
+
+def cpu_seconds(pids: set[int]) -> float:
+    """CPU time of this process and `pids` so far, user and system."""
+    ticks = 0
+    for pid in pids:
+        with open(f"/proc/{pid}/stat") as file:
+            ticks += sum(map(int, file.read().rpartition(")")[2].split()[11:13]))
+    return time.process_time() + ticks / os.sysconf("SC_CLK_TCK")
 
 
 def children(pid: int) -> set[int]:
@@ -118,27 +130,32 @@ def compare(env_id: str, rounds: int, steps: int) -> None:
     else:
         shape = (steps, NUM_ENVS, *space.shape)  # type: ignore[misc]
         actions = rng.uniform(-1, 1, shape).astype(np.float32)
-    made, starts, memory = {}, {}, {}
+    made, starts, memory, pids = {}, {}, {}, {}
     for name, make in MAKERS.items():
         before, start = children(os.getpid()), time.perf_counter()
         made[name] = make(env_id)
         starts[name] = time.perf_counter() - start
-        alive = {p for p in children(os.getpid()) - before if os.path.exists(f"/proc/{p}")}
-        memory[name] = megabytes(alive)
-    speeds: dict[str, list[float]] = {name: [] for name in MAKERS}
+        started = children(os.getpid()) - before
+        pids[name] = {p for p in started if os.path.exists(f"/proc/{p}")}
+        memory[name] = megabytes(pids[name])
+    results: dict[str, list[tuple[float, float]]] = {name: [] for name in MAKERS}
     for _ in range(rounds):
         for name, env in made.items():
-            speeds[name].append(steps_per_second(env, actions))
+            results[name].append(measure(env, actions, pids[name]))
     for env in made.values():
         env.close()
     print(f"\n{env_id}, {NUM_ENVS} environments, median of {rounds} rounds of {steps} vector steps")
-    for name, values in speeds.items():
-        pairs = zip(values, speeds["async fork"], strict=True)
-        ratio = statistics.median(a / b for a, b in pairs)
+    print(f"  {'':12} steps/s (× async fork)   CPU µs/step (× async fork)    start   memory")
+    for name, pairs in results.items():
+        speed, cpu = (statistics.median(column) for column in zip(*pairs, strict=True))
+        both = list(zip(pairs, results["async fork"], strict=True))
+        faster = statistics.median(ours[0] / theirs[0] for ours, theirs in both)
+        costlier = statistics.median(ours[1] / theirs[1] for ours, theirs in both)
         print(
-            f"  {name:12} {statistics.median(values):9,.0f} steps/s  {ratio:5.2f}× async fork"
-            f"  start {starts[name]:5.2f} s  children {memory[name]:5.0f} MB"
+            f"  {name:12} {speed:7,.0f} ({faster:4.2f})  {1e6 * cpu:17.0f} ({costlier:4.2f})"
+            f" {starts[name]:18.2f} s {memory[name]:5.0f} MB"
         )
+    print(f"  load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
 
 
 def kill_parent(name: str) -> None:
@@ -183,7 +200,7 @@ def hang(name: str) -> None:
 
 
 def fail(name: str) -> None:
-    """Print what is said when environments raise, and whether one can go on."""
+    """Print the error when environments raise, and whether reset() works afterwards."""
     env = MAKERS[name]("vector_envs:Raises-v0" if "async" not in name else "Raises-v0")
     try:
         for _ in range(3):
@@ -217,7 +234,7 @@ def replay() -> None:
 
 def main() -> None:
     """Print everything."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])  # type: ignore[union-attr]
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--steps", type=int, default=500, help="vector steps per round")
     arguments = parser.parse_args()

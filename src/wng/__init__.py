@@ -30,8 +30,7 @@ from wng.estimator import (
     scale_by_wasserstein,
 )
 from wng.evolution.config import EvolutionConfig
-from wng.evolution.methods import BGES, BGWNES, ES, NSRES, WNES
-from wng.evolution.strategy import Strategy
+from wng.evolution.strategy import BGES, BGWNES, ES, NSRES, WNES, Strategy
 from wng.execution.ray import RayExecutor
 from wng.policy_gradient.config import Config
 from wng.runs.directory import RunDirectory

@@ -1,4 +1,4 @@
-"""What every backend must do: reset in the same step, report ends and returns, be restorable."""
+"""Every backend resets in the same step, reports ends and returns, and can be restored."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from wng.envs import PROBES, EnvState, Transition, VectorEnv, check_env, make
+from wng.envs import PROBES, EnvState, Transition, VectorEnv, make, resolve
 from wng.envs.worker import episode_seed
 
 SEEDED = ["gymnasium", "workers"]
@@ -170,7 +170,7 @@ def test_a_simulator_that_is_not_deterministic_is_noticed(build, backend):
     env.step(np.zeros((2, 1)))
     with pytest.raises(ValueError, match=r"Unrepeatable-v0.*not deterministic.*reset\(\)"):
         env.restore(env.state())
-    env.reset()  # the way out
+    env.reset()
     assert env.state().episodes.tolist() == [1, 1]
 
 
@@ -226,7 +226,7 @@ def test_numbers_that_are_not_finite_pass_through(build, backend):
 
 
 def test_probe_values(build):
-    assert all(check_env(env_id).replayable for env_id in PROBES)
+    assert all(resolve(env_id).spec.replayable for env_id in PROBES)
 
     def rewards(name: str, action: Any) -> tuple[np.ndarray, Transition]:
         env = build(f"wng/Probe{name}-v0", 8, 0, "gymnasium")

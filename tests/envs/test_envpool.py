@@ -1,11 +1,13 @@
-"""EnvPool behind the same interface, against facts about its tasks and against Gymnasium."""
+"""EnvPool behind the same interface, checked against known tasks and Gymnasium."""
+
+from dataclasses import replace
 
 import gymnasium
 import numpy as np
 import pytest
 
-from wng.envs import make
-from wng.envs.envpool import EnvPoolVectorEnv, describe_envpool
+from wng.envs import VectorEnv, make
+from wng.envs.envpool import EnvPoolRunner, describe_envpool
 
 pytest.importorskip("envpool")
 
@@ -26,7 +28,7 @@ def test_pendulum_is_truncated_at_200_steps():
             assert (step.episode_lengths == 200).all()
             np.testing.assert_array_equal(step.episode_returns, total)
             assert (step.observations != step.final_observations).all(axis=1).all()
-            assert (abs(step.observations[:, 2]) <= 1).all()  # the speeds that an episode begins at
+            assert (abs(step.observations[:, 2]) <= 1).all()  # initial speeds
             total = np.zeros(3)
         else:
             np.testing.assert_array_equal(step.observations, step.final_observations)
@@ -57,14 +59,15 @@ def test_cartpole_falls_when_always_pushed():
 
 def test_termination_at_the_time_limit_is_termination():
     spec = describe_envpool("CartPole-v1")
-    env = EnvPoolVectorEnv(spec, 1, 0)
+    env = VectorEnv(spec, 1, EnvPoolRunner(spec, None, 1, 0, 0))
     env.reset()
     length = 1
     while not env.step(np.array([1])).terminated[0]:
         length += 1
     env.close()
     for limit, terminated in ((length, True), (length - 1, False)):
-        env = EnvPoolVectorEnv(type(spec)(**{**vars(spec), "max_episode_steps": limit}), 1, 0)
+        limited = replace(spec, max_episode_steps=limit)
+        env = VectorEnv(limited, 1, EnvPoolRunner(limited, None, 1, 0, 0))
         env.reset()
         steps = [env.step(np.array([1])) for _ in range(limit)]
         assert not any(s.terminated[0] or s.truncated[0] for s in steps[:-1])
@@ -122,7 +125,7 @@ def test_restore_starts_fresh_episodes():
         env.reset()
 
 
-def test_neighbouring_seeds_share_nothing():
+def test_adjacent_seeds_share_nothing():
     starts = []
     for seed in (0, 1):
         env = make("Hopper-v5", 4, seed, "envpool")

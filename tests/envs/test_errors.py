@@ -1,4 +1,4 @@
-"""One sentence that says what to do, instead of a traceback or a hang."""
+"""Errors are one sentence that says what to do, not a traceback or a hang."""
 
 import os
 import signal
@@ -13,9 +13,8 @@ import numpy as np
 import pytest
 from killing import running
 
-from wng.envs import EnvState, check_env, make
-from wng.envs import make as _make
-from wng.envs.seeded import SeededVectorEnv
+from wng.envs import EnvState, VectorEnv, make, resolve
+from wng.envs.make import workers_are_faster
 from wng.envs.workers import WorkerRunner
 
 HERE = Path(__file__).parent
@@ -28,20 +27,20 @@ HERE = Path(__file__).parent
         ("hopper-v5", "there is no environment 'hopper-v5': did you mean 'Hopper-v5'?"),
         ("Hopper-v7", "there is no environment 'Hopper-v7': did you mean 'Hopper-v5'?"),
         ("ProbeConstant-v0", "no environment 'ProbeConstant-v0': did you mean 'wng/Probe"),
-        ("Zzzzzz-v0", "no environment 'Zzzzzz-v0': if another package registers it, name the pack"),
-        ("no_module:Foo-v0", "the module 'no_module' of the environment id 'no_mod"),
+        ("Zzzzzz-v0", "no environment 'Zzzzzz-v0': if another package registers it, put the pack"),
+        ("no_module:Foo-v0", "cannot import the module 'no_module' of the environment id 'no_mod"),
         ("custom_envs:Foo-v0", "there is no environment 'custom_envs:Foo-v0'"),
         ("", "an environment is given by its id"),
         (5, "an environment is given by its id"),
         ("FrozenLake-v1", "'FrozenLake-v1' has observations of Discrete(16), but only Box"),
         ("custom_envs:DictObservations-v0", "has observations of Dict('a': Box(-1.0, 1.0, (2,)"),
         ("custom_envs:ManyActions-v0", "has actions of MultiDiscrete([2 3]), but only Box and"),
-        ("custom_envs:Broken-v0", "'custom_envs:Broken-v0' cannot be made: AttributeError"),
+        ("custom_envs:Broken-v0", "cannot make 'custom_envs:Broken-v0': AttributeError"),
     ],
 )  # fmt: skip
 def test_ids_and_spaces(env_id, message):
     with pytest.raises(ValueError, match=r".") as error:
-        check_env(env_id)
+        resolve(env_id)
     assert message in str(error.value)
     assert "\n" not in str(error.value)
 
@@ -50,14 +49,14 @@ def test_ids_and_spaces(env_id, message):
 def test_old_versions():
     for env_id in ("Hopper-v2", "Hopper-v3"):
         with pytest.raises(ValueError, match=f"'{env_id}' is no longer part.*use 'Hopper-v5'"):
-            check_env(env_id)
-    assert check_env("CartPole-v0").max_episode_steps == 200
+            resolve(env_id)
+    assert resolve("CartPole-v0").spec.max_episode_steps == 200
 
 
 @pytest.mark.filterwarnings("ignore:.*latest versioned:UserWarning")
 def test_ids_are_completed():
-    assert check_env("CartPole", "gymnasium").id == "CartPole-v1"
-    assert check_env("custom_envs:Class-v0").id == "custom_envs:Class-v0"
+    assert resolve("CartPole", "gymnasium").spec.id == "CartPole-v1"
+    assert resolve("custom_envs:Class-v0").spec.id == "custom_envs:Class-v0"
 
 
 def test_missing_packages(monkeypatch):
@@ -67,22 +66,22 @@ def test_missing_packages(monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(gymnasium, "make", missing)
         with pytest.raises(ValueError, match=r"needs a package.*pip install 'gymnasium\[box2d\]'"):
-            check_env("LunarLander-v3")
+            resolve("LunarLander-v3")
     with monkeypatch.context() as patch:
         patch.setattr("importlib.util.find_spec", lambda name: None)
         with pytest.raises(ValueError, match=r"needs PyBullet: pip install 'wng\[pybullet\]'"):
-            check_env("HopperBulletEnv-v0")
+            resolve("HopperBulletEnv-v0")
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, "envpool", None)
-        assert check_env("CartPole-v1").backend == "gymnasium"
+        assert resolve("CartPole-v1").spec.backend == "gymnasium"
         with pytest.raises(ValueError, match=r"pip install 'wng\[envpool\]'"):
-            check_env("CartPole-v1", "envpool")
+            resolve("CartPole-v1", "envpool")
 
 
 def test_arguments():
-    with pytest.raises(ValueError, match="num_envs must be a whole number, at least 1, got 0"):
+    with pytest.raises(ValueError, match="num_envs must be a positive integer, got 0"):
         make("CartPole-v1", 0, 0)
-    with pytest.raises(ValueError, match="seed must be a whole number, at least 0, got -1"):
+    with pytest.raises(ValueError, match="seed must be a non-negative integer, got -1"):
         make("CartPole-v1", 1, -1)
     with pytest.raises(ValueError, match="backend must be one of auto, gymnasium, workers, env"):
         make("CartPole-v1", 1, 0, "threads")
@@ -97,9 +96,9 @@ def test_actions_and_states():
     env.reset()
     with pytest.raises(ValueError, match=r"must have shape \[2\], got \[3\]"):
         env.step(np.array([0, 1, 0]))
-    with pytest.raises(ValueError, match="whole numbers from 0 to 1, got int64 from 0 to 2"):
+    with pytest.raises(ValueError, match="integers from 0 to 1, got int64 from 0 to 2"):
         env.step(np.array([0, 2]))
-    with pytest.raises(ValueError, match="whole numbers from 0 to 1, got float64"):
+    with pytest.raises(ValueError, match="integers from 0 to 1, got float64"):
         env.step(np.array([0.0, 1.0]))
     other = make("CartPole-v1", 3, 0, "gymnasium")
     other.reset()
@@ -109,10 +108,10 @@ def test_actions_and_states():
     with pytest.raises(ValueError, match=r"its observations have shape \[3, 5\]"):
         other.restore(EnvState(*state[:3], np.zeros((3, 5), np.float32), state.returns))
     seeded = make("CartPole-v1", 3, 1, "gymnasium")
-    with pytest.raises(ValueError, match=r"'CartPole-v1' cannot be rebuilt.*the seed"):
+    with pytest.raises(ValueError, match=r"cannot replay .* of 'CartPole-v1'.*the seed"):
         seeded.restore(state)
     env.close()
-    with pytest.raises(RuntimeError, match="'CartPole-v1' have been closed"):
+    with pytest.raises(RuntimeError, match="'CartPole-v1' are closed"):
         env.step(np.array([0, 1]))
 
 
@@ -128,7 +127,7 @@ def test_an_environment_that_fails(backend):
     ) as e:
         env.step(np.array([[0], [0], [0], [1]]))
     assert str(e.value).endswith("at step 3 of episode 0: ArithmeticError: bad luck")
-    # The failed step never happened: the state is that before it, and one can go on from there.
+    # The failed step leaves no trace: the state is the one before it, and training can continue.
     for x, y in zip(before, env.state(), strict=True):
         np.testing.assert_array_equal(x, y)
     assert env.step(np.zeros((4, 1))).rewards.tolist() == [1] * 4
@@ -136,7 +135,7 @@ def test_an_environment_that_fails(backend):
     env.close()
 
 
-def processes(env: SeededVectorEnv) -> list[subprocess.Popen[bytes]]:
+def processes(env: VectorEnv) -> list[subprocess.Popen[bytes]]:
     assert isinstance(env._runner, WorkerRunner)
     return env._runner._processes
 
@@ -178,17 +177,17 @@ def test_an_environment_that_exits_the_worker():
 
 def test_what_workers_cannot_make(monkeypatch):
     with pytest.raises(
-        ValueError, match="'custom_envs:Lambda-v0' cannot run in worker processes: how"
+        ValueError, match="'custom_envs:Lambda-v0' cannot run in worker processes: its"
     ):
         make("custom_envs:Lambda-v0", 2, 0, "workers")
     import custom_envs
 
     with monkeypatch.context() as patch:
         patch.setattr(custom_envs.EndsBothWays, "__module__", "__main__")
-        with pytest.raises(ValueError, match="defined in the script that is running"):
+        with pytest.raises(ValueError, match="defined in the running script"):
             make("custom_envs:Class-v0", 2, 0, "workers")
     monkeypatch.setattr(sys, "path", [p for p in sys.path if Path(p or ".").resolve() != HERE])
-    with pytest.raises(ValueError, match=r"cannot be made in a worker process.*use backend='gymn"):
+    with pytest.raises(ValueError, match=r"in a worker process.*use backend='gymn"):
         make("custom_envs:Exits-v0", 2, 0, "workers")
 
 
@@ -202,7 +201,7 @@ try:
         env.step(np.zeros(4, int))
 except KeyboardInterrupt:
     state = env.state()
-    env.step(np.zeros(4, int))  # repairs what the interrupt left
+    env.step(np.zeros(4, int))  # undoes what the interrupt left
     assert (env.state().episodes + env.state().steps > state.episodes).all()
     print("interrupted", flush=True)
     {ending}
@@ -222,12 +221,12 @@ def test_interrupt_and_exit_leave_nothing_behind(ending):
     pids = [int(p) for p in script.stdout.readline().split()[1:]]
     assert pids
     for pid in pids:
-        os.kill(pid, signal.SIGINT)  # a worker takes no notice
+        os.kill(pid, signal.SIGINT)  # workers ignore it
     time.sleep(0.2)
     script.send_signal(signal.SIGINT)
     assert script.stdout.readline() == "interrupted\n"
     if "stdin" in ending:
-        script.kill()  # no chance to tidy up
+        script.kill()  # without cleanup
     _, errors = script.communicate(timeout=20)
     assert errors == ""
     deadline = time.monotonic() + 10
@@ -236,28 +235,25 @@ def test_interrupt_and_exit_leave_nothing_behind(ending):
         time.sleep(0.05)
 
 
-def test_auto_takes_workers_where_they_pay(monkeypatch):
+def test_auto_chooses_workers_where_they_are_faster(monkeypatch):
     module = sys.modules["wng.envs.make"]
-    monkeypatch.setattr(module, "workers_are_faster", lambda env, num_envs: num_envs > 2)
-    for num_envs, backend in ((2, "gymnasium"), (3, "workers")):
-        env = _make("custom_envs:Class-v0", num_envs, 0)
-        assert env.spec.backend == backend
-        env.close()
-    env = _make("custom_envs:Lambda-v0", 3, 0)  # cannot run in workers
+    monkeypatch.setattr(module, "workers_are_faster", lambda seconds, num_envs: num_envs > 2)
+    monkeypatch.setattr(sys.modules["wng.envs.resolve"], "available_cores", lambda: 2)
+    resolved = resolve("custom_envs:Class-v0")
+    for env_id in ("custom_envs:Class-v0", resolved):
+        for num_envs, backend in ((2, "gymnasium"), (3, "workers")):
+            env = make(env_id, num_envs, 0)
+            assert env.spec.backend == backend
+            env.close()
+    env = make("custom_envs:Lambda-v0", 3, 0)  # cannot run in workers
     assert env.spec.backend == "gymnasium"
     env.close()
 
 
-def test_workers_are_faster_for_slow_environments():
-    from wng.envs.make import workers_are_faster
-
-    class Slow(gymnasium.Wrapper):
-        def step(self, action):
-            time.sleep(0.002)
-            return super().step(action)
-
-    env = gymnasium.make("CartPole-v1")
-    assert not workers_are_faster(Slow(env), 1)
-    if len(os.sched_getaffinity(0)) > 1:
-        assert workers_are_faster(Slow(env), 8)
-    env.close()
+def test_workers_are_faster_for_slow_environments(monkeypatch):
+    monkeypatch.setattr(sys.modules["wng.envs.make"], "available_cores", lambda: 2)
+    assert not workers_are_faster(2e-3, 1)
+    assert workers_are_faster(2e-3, 8)
+    assert not workers_are_faster(2e-5, 8)
+    monkeypatch.setattr(sys.modules["wng.envs.make"], "available_cores", lambda: 1)
+    assert not workers_are_faster(2e-3, 8)

@@ -1,4 +1,4 @@
-"""Members of a batch are independent, reproducible bit for bit, and fail alone."""
+"""Members of a batch are independent, reproducible bit for bit, and fail on their own."""
 
 import mujoco
 import numpy as np
@@ -20,7 +20,7 @@ CART = """
 
 
 class CartTask:
-    """A cart on a rail. With a large gear, an action is more than MuJoCo can bear."""
+    """A cart on a rail. With a large gear, an action breaks the simulation."""
 
     horizon, observation_size, action_size = 10, 2, 1
     action_low, action_high = (-1.0,), (1.0,)
@@ -141,7 +141,7 @@ def test_a_failure_shows_where_it_is_and_nowhere_else(threads, gear, frame_skip)
     still = np.zeros((8, 6, 1))
     expected = run(task, seeds, still, threads)
     actions = still.copy()
-    actions[0, 0] = actions[2, 1] = 1.0  # more than MuJoCo can bear
+    actions[0, 0] = actions[2, 1] = 1.0  # breaks the simulation
     actions[4, 4] = np.nan
     observations, rewards = run(task, seeds, actions, threads)
     failed = np.zeros((8, 6), bool)
@@ -185,7 +185,7 @@ def test_threads(monkeypatch):
     assert MujocoBatch(CartTask(), 10).threads == 4
     for text in ("0", "-1", "two", "1.5"):
         monkeypatch.setenv("WNG_THREADS", text)
-        with pytest.raises(ValueError, match=f"WNG_THREADS must be a whole number.*'{text}'"):
+        with pytest.raises(ValueError, match=f"WNG_THREADS must be a positive integer.*'{text}'"):
             MujocoBatch(CartTask(), 10)
 
 
@@ -196,7 +196,7 @@ def test_mistakes_are_told():
     batch = MujocoBatch(CartTask(), 3)
     with pytest.raises(RuntimeError, match=r"call reset\(\) first"):
         batch.step(np.zeros((3, 1)))
-    with pytest.raises(ValueError, match="a batch of 3 needs as many seeds to reset, got 2"):
+    with pytest.raises(ValueError, match="one seed for each of the 3 members, got 2"):
         batch.reset([0, 1])
     batch.reset([0, 1, 2])
     for shape in ([3], [3, 2], [2, 1]):

@@ -4,12 +4,12 @@ import gymnasium
 import numpy as np
 import pytest
 from PIL import Image, ImageSequence
+from wng.evolution.agent import Evolution
 
 import wng
 from evolution.small_envs import first_state
 from evolution.tiny import ENV, GENERATION, TINY, assert_same, tiny
 from wng.agents.video import film
-from wng.evolution.agent import Evolution
 from wng.evolution.maps import read_maps
 from wng.evolution.methods import preset
 from wng.runs import checkpoint, training
@@ -60,7 +60,7 @@ def test_learn_refuses_other_numbers_of_steps(trained: Evolution, steps) -> None
         trained.learn(steps)
 
 
-def test_predict_is_the_policy_at_the_centre(trained: Evolution) -> None:
+def test_predict_is_the_policy_at_the_center(trained: Evolution) -> None:
     observations = np.random.default_rng(0).normal(size=(6, 4))
     first, last = trained.params
     # Toeplitz matrices: W_ij = w_{i − j + inputs − 1}.
@@ -299,7 +299,7 @@ def test_an_embedding_of_ones_own(tmp_path) -> None:
         ({"population": 7}, "population=7 must be even"),
         ({"population": 0}, "population must be at least 2"),
         ({"population": 8.0}, "population must be a whole number"),
-        ({"num_basis": 9}, "num_basis=9 needs as many behaviours, but the population is only 8"),
+        ({"num_basis": 9}, "num_basis=9 needs as many behaviors, but the population is only 8"),
         ({"sigma": 0.0}, "sigma must be finite, positive"),
         ({"sigma": float("nan")}, "sigma must be finite"),
         ({"delta": 1.5}, "delta must be finite and at most 1"),

@@ -12,7 +12,8 @@ from wng.behavior.embedding import EMBEDDINGS, Embedding, Trajectory
 from wng.envs import workers
 from wng.envs.walls.point import PointTask
 from wng.envs.worker import episode_seed
-from wng.evolution.evaluators import Episodes, Rows, behavior_size, make_evaluator
+from wng.evolution.episodes import Episodes, Rows, Setup, behavior_size
+from wng.evolution.evaluators import make_evaluator
 from wng.evolution.policies import Policy
 
 MODULE = "evolution.small_envs:"
@@ -34,7 +35,7 @@ EVERYTHING = Embedding(everything)
 
 
 def policy_for(env_id: str, kind="dense", hidden=(3,)) -> Policy:
-    spec = envs.check_env(env_id, "gymnasium")
+    spec = envs.resolve(env_id, "gymnasium").spec
     return Policy(
         spec.observation_size,
         spec.action_size,
@@ -80,19 +81,11 @@ def evaluate(
     noise: float = 0.0,
     seed: int = 0,
     generation: int = 0,
-    first: int = 0,
 ) -> Episodes:
     chosen = embedding if isinstance(embedding, Embedding) else EMBEDDINGS[embedding]
-    evaluator = make_evaluator(
-        env_id,
-        policy or policy_for(env_id),
-        chosen,
-        everyone(len(jax.tree.leaves(members)[0])),
-        horizon=horizon,
-        action_noise=noise,
-        seed=seed,
-        backend=backend,
-    )
+    setup = Setup(policy or policy_for(env_id), chosen, horizon, noise)
+    rows = everyone(len(jax.tree.leaves(members)[0]))
+    evaluator = make_evaluator(env_id, setup, rows, seed, backend)
     try:
         assert backend in ("auto", evaluator.backend)
         return evaluator(members, generation)
@@ -300,16 +293,8 @@ def test_noise_moves_all_but_the_last(backend: str, number: int) -> None:
 def test_a_stepper_may_be_used_again_for_an_earlier_generation() -> None:
     policy = policy_for(COUNTER)
     members = random_members(policy, 4)
-    evaluator = make_evaluator(
-        COUNTER,
-        policy,
-        EMBEDDINGS["final-state"],
-        everyone(4),
-        horizon=8,
-        action_noise=0.1,
-        seed=0,
-        backend="gymnasium",
-    )
+    setup = Setup(policy, EMBEDDINGS["final-state"], 8, action_noise=0.1)
+    evaluator = make_evaluator(COUNTER, setup, everyone(4), 0, "gymnasium")
     first = [evaluator(members, generation) for generation in (0, 3, 5)]
     again = [evaluator(members, generation) for generation in (5, 3, 0)]
     evaluator.close()
@@ -322,16 +307,8 @@ def test_a_stepper_may_be_used_again_for_an_earlier_generation() -> None:
     [(POINT, "jax"), (QUADRUPED, "mujoco"), (f"{MODULE}Endless-v0", "workers")],
 )
 def test_the_fastest_backend_is_chosen(env: str, backend: str) -> None:
-    policy = policy_for(env)
-    evaluator = make_evaluator(
-        env,
-        policy,
-        EMBEDDINGS["final-state"],
-        everyone(2),
-        horizon=2,
-        action_noise=0.0,
-        seed=0,
-    )
+    setup = Setup(policy_for(env), EMBEDDINGS["final-state"], 2, action_noise=0.0)
+    evaluator = make_evaluator(env, setup, everyone(2), 0)
     assert evaluator.backend == backend
     evaluator.close()
 
@@ -351,7 +328,7 @@ def test_the_length_of_a_behavior() -> None:
     point, discrete = policy_for(POINT), policy_for("wng/ProbeDiscreteAction-v0")
     sizes = {"final-state": (4, 1), "reward-to-go": (7, 7), "trajectory-actions": (14, 14)}
     for name, expected in sizes.items():
-        found = tuple(behavior_size(p, EMBEDDINGS[name], 7) for p in (point, discrete))
+        found = tuple(behavior_size(Setup(p, EMBEDDINGS[name], 7, 0.1)) for p in (point, discrete))
         assert found == expected
     matrix = Embedding(lambda t: t.observations[:2])  # is made a vector
-    assert behavior_size(point, matrix, 7) == 8
+    assert behavior_size(Setup(point, matrix, 7, 0.1)) == 8

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from wng.evolution.evaluators import Episodes
+from wng.evolution.episodes import Episodes
 from wng.evolution.maps import keep_map, read_maps
 
 
@@ -23,7 +23,7 @@ def test_what_is_kept_comes_back_in_order(tmp_path) -> None:
     assert [generation.number for generation in found] == sorted(numbers)
     for generation in found:
         kept = episodes(generation.number, steps=generation.number)
-        # The members, without the policy at the centre; positions come first in an observation.
+        # The members, without the policy at the center; positions come first in an observation.
         np.testing.assert_array_equal(generation.finals, kept.final_observations[:-1, :2])
         np.testing.assert_array_equal(generation.path, kept.path[:, :2])
 
@@ -58,7 +58,9 @@ def test_a_damaged_map_is_named(tmp_path, damage: str) -> None:
 
 
 def test_no_maps_is_one_sentence(tmp_path) -> None:
-    with pytest.raises(ValueError, match="has no maps: only wall tasks trained by evolution have"):
+    with pytest.raises(
+        ValueError, match="has no maps: only runs of evolution strategies on wall tasks do"
+    ):
         read_maps(tmp_path, until=5)
     keep_map(tmp_path, 6, episodes(0))
     with pytest.raises(ValueError, match="has no maps"):

@@ -13,6 +13,7 @@ import pytest
 from evolution.small_envs import mean_state
 from evolution.tiny import ENV, TINY, without_times
 from wng.behavior.embedding import as_embedding
+from wng.evolution.episodes import Setup
 from wng.evolution.methods import preset
 from wng.evolution.policies import Policy
 from wng.evolution.population import Population, Task
@@ -38,7 +39,7 @@ class Pieces(LocalExecutor):
     def call(self, objects: Sequence[Any], method: str, *arguments: Any) -> list[Any]:
         self.sent += len(pickle.dumps(arguments))
         found = super().call(objects, method, *arguments)
-        # The path of the centre, of which there is one, is as long as its episode.
+        # The path of the center, of which there is one, is as long as its episode.
         self.returned += sum(len(pickle.dumps(result._replace(path=()))) for result in found)
         return found
 
@@ -80,7 +81,7 @@ def test_the_number_of_places_changes_nothing(env: str, backend: str, numbers: t
 
 
 def test_what_is_evaluated_is_what_was_asked_for() -> None:
-    """Blocks make their members themselves: those of `ask`, and the centre after them."""
+    """Blocks make their members themselves: those of `ask`, and the center after them."""
     trainer, _ = trained(LINE, Pieces(4), backend="jax")
     members, state = trainer.strategy.ask(trainer.state)
     center = np.asarray(state.center)
@@ -120,7 +121,7 @@ def test_what_travels_back_does_not_depend_on_the_parameters() -> None:
 def test_blocks_have_one_size_and_at_least_two_members(places: int, expected: list) -> None:
     config = preset("es", population=10, hidden=(4,))
     policy = Policy(2, 1, "dense", (4,), low=(-1.0,), high=(1.0,))
-    task = Task(LINE, config, policy, as_embedding(mean_state), 10, 0)
+    task = Task(LINE, config, Setup(policy, as_embedding(mean_state), 10, 0.1), 0)
     population = Population(task, Pieces(places))
     assert [(b._rows.first, b._rows.number) for b in population.blocks] == expected
     assert {b._rows.center for b in population.blocks} == {10}

@@ -5,7 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from wng.evolution.proximity import Archive, Memory
+from wng.evolution.config import StrategyConfig
+from wng.evolution.proximity import NOVELTY, WASSERSTEIN, Archive, Memory
 
 with warnings.catch_warnings():  # ott imports jaxopt, which announces its own end
     warnings.simplefilter("ignore", DeprecationWarning)
@@ -14,27 +15,40 @@ with warnings.catch_warnings():  # ott imports jaxopt, which announces its own e
     from ott.solvers.linear import sinkhorn
 
 
+def empty_archive(size: int, dim: int) -> Archive:
+    return NOVELTY.empty(StrategyConfig(archive=size), dim)
+
+
+def novelty(archive: Archive, X: jax.Array, neighbors: int) -> jax.Array:
+    return NOVELTY.compare(StrategyConfig(neighbors=neighbors), archive, X)
+
+
+def empty_memory(size: int, population: int, dim: int, features: int) -> Memory:
+    settings = {"memory": size, "population": population, "dual_features": features}
+    return WASSERSTEIN.empty(StrategyConfig(antithetic=False, **settings), dim)
+
+
 def test_novelty_by_hand() -> None:
-    archive = Archive.empty(4, 2)
+    archive = empty_archive(4, 2)
     X = jnp.array([[0.0, 0.0], [3.0, 4.0]])
-    np.testing.assert_array_equal(archive.novelty(X, 3), 0)  # nothing to be new against
+    np.testing.assert_array_equal(novelty(archive, X, 3), 0)  # nothing to be new against
     for point in ([0.0, 0.0], [0.0, 1.0], [6.0, 8.0]):
         archive = archive.add(jnp.array(point))
-    np.testing.assert_allclose(archive.novelty(X, 2), [0.5, (5 + 18**0.5) / 2], rtol=1e-5)
+    np.testing.assert_allclose(novelty(archive, X, 2), [0.5, (5 + 18**0.5) / 2], rtol=1e-5)
     np.testing.assert_allclose(  # fewer known than neighbours asked for
-        archive.novelty(X, 10), [(0 + 1 + 10) / 3, (5 + 18**0.5 + 5) / 3], rtol=1e-5
+        novelty(archive, X, 10), [(0 + 1 + 10) / 3, (5 + 18**0.5 + 5) / 3], rtol=1e-5
     )
 
 
 def test_the_archive_forgets_the_oldest() -> None:
-    archive = Archive.empty(2, 1)
+    archive = empty_archive(2, 1)
     for value in (1.0, 2.0, 3.0):
         archive = archive.add(jnp.array([value]))
     assert sorted(np.array(archive.behaviors)[:, 0]) == [2.0, 3.0]
 
 
 def test_the_memory_holds_the_last_populations() -> None:
-    memory = Memory.empty(2, 3, 1, 8)
+    memory = empty_memory(2, 3, 1, 8)
     first = jnp.ones((3, 1))
     memory = memory.add(first, memory.potentials)
     np.testing.assert_array_equal(memory.behaviors, np.ones((2, 3, 1)))  # fills every place
@@ -47,13 +61,14 @@ def far_and_near() -> tuple[Memory, jax.Array]:
     key = jax.random.key(1)
     past = 0.3 * jax.random.normal(key, (20, 2))
     moved = jnp.linspace(0, 4, 20)[:, None] * jnp.array([1.0, 0.5])
-    memory = Memory.empty(2, 20, 2, 200)
+    memory = empty_memory(2, 20, 2, 200)
     return memory.add(past, memory.potentials), past + moved
 
 
 def distance(memory: Memory, X: jax.Array, kept=None, steps: int = 100):
     kept = jnp.ones(len(X), bool) if kept is None else kept
-    return memory.distance(jax.random.key(2), X, kept, gamma=0.1, steps=steps)
+    config = StrategyConfig(dual_gamma=0.1, dual_steps=steps)
+    return WASSERSTEIN.compare(config, memory, jax.random.key(2), X, kept)
 
 
 def test_members_far_from_the_past_score_higher() -> None:
@@ -75,7 +90,7 @@ def test_the_distance_nears_sinkhorns() -> None:
 
 
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3])
-def test_the_unit_of_behaviours_does_not_matter(scale: float) -> None:
+def test_the_unit_of_behaviors_does_not_matter(scale: float) -> None:
     memory, X = far_and_near()
     f, value, _ = distance(memory, X)
     scaled = memory._replace(behaviors=scale * memory.behaviors)
@@ -85,7 +100,7 @@ def test_the_unit_of_behaviours_does_not_matter(scale: float) -> None:
 
 
 def test_without_a_past_there_is_no_distance() -> None:
-    memory = Memory.empty(2, 4, 2, 8)
+    memory = empty_memory(2, 4, 2, 8)
     f, value, potentials = distance(memory, jnp.ones((4, 2)))
     assert float(value) == 0
     np.testing.assert_array_equal(f, 0)

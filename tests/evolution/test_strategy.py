@@ -1,3 +1,5 @@
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -6,6 +8,13 @@ import pytest
 from jax.flatten_util import ravel_pytree
 
 import wng
+from evolution.tiny import ENV, TINY
+from wng.evolution.axes import GEOMETRIES, PROXIMITIES
+from wng.evolution.config import StrategyConfig
+from wng.evolution.geometry import Geometry
+from wng.evolution.methods import preset
+from wng.evolution.proximity import Proximity, mixed
+from wng.evolution.trainer import EvolutionTrainer
 
 PARAMS = {"a": jnp.array([1.0, -2.0]), "b": {"c": jnp.arange(3.0).reshape(1, 3)}}
 CLASSES = [wng.ES, wng.NSRES, wng.BGES, wng.WNES, wng.BGWNES]
@@ -85,8 +94,8 @@ def test_every_method_climbs(cls) -> None:
 
 def test_delta_zero_is_es_bit_for_bit() -> None:
     for with_metric, without in ((wng.WNES, wng.ES), (wng.BGWNES, wng.BGES)):
-        a = with_metric(PARAMS, population=10, delta=0, **SMALL)
-        b = without(PARAMS, population=10, **SMALL)
+        a = with_metric(PARAMS, population=10, delta=0, beta=0.2, **SMALL)
+        b = without(PARAMS, population=10, beta=0.2, **SMALL)
         state_a, state_b = a.init(jax.random.key(1)), b.init(jax.random.key(1))
         for _ in range(5):
             state_a, _ = generation(a, state_a)
@@ -102,7 +111,7 @@ def balanced(theta: np.ndarray, sigma: float) -> np.ndarray:
 
 @pytest.mark.parametrize("delta", [1.0, 0.5, -1.3])
 @pytest.mark.parametrize("damping", [1e-2, 1.0])
-def test_linear_behaviours_give_the_exact_natural_step(delta: float, damping: float) -> None:
+def test_linear_behaviors_give_the_exact_natural_step(delta: float, damping: float) -> None:
     """X = Bθ̃ shifts by Bu when θ moves by u: G = BᵀB, and ĝ is the gradient itself."""
     rng = np.random.default_rng(0)
     theta = rng.normal(size=6).astype(np.float32)
@@ -113,6 +122,7 @@ def test_linear_behaviours_give_the_exact_natural_step(delta: float, damping: fl
         sigma=0.1,
         delta=delta,
         damping=damping,
+        relative_damping=False,
         basis=wng.polynomial_basis(2, degree=1),
         optimizer=optax.sgd(1.0),
     )
@@ -121,14 +131,14 @@ def test_linear_behaviours_give_the_exact_natural_step(delta: float, damping: fl
     state, metrics = es.tell(
         es.init(jax.random.key(0)), jnp.array(candidates, jnp.float32), returns, candidates @ B.T
     )
-    g = b / returns.std()  # returns are standardised
+    g = b / returns.std()  # returns are standardized
     natural = damping * np.linalg.solve(B.T @ B + damping * np.eye(6), g)
     expected = (1 - delta) * g + delta * natural
     np.testing.assert_allclose(np.array(state.center) - theta, expected, rtol=1e-3, atol=1e-4)
     assert float(metrics["epsilon"]) == pytest.approx(damping)
 
 
-def test_relative_damping_ignores_the_unit_of_behaviours() -> None:
+def test_relative_damping_ignores_the_unit_of_behaviors() -> None:
     steps = []
     for unit in (1.0, 1000.0):
         es = wng.WNES(PARAMS, population=20, delta=1.0, optimizer=optax.sgd(1.0), **SMALL)
@@ -139,18 +149,18 @@ def test_relative_damping_ignores_the_unit_of_behaviours() -> None:
     np.testing.assert_allclose(steps[0], steps[1], rtol=1e-3, atol=1e-3)
 
 
-def test_positive_delta_holds_behaviours_back_and_negative_pushes_them() -> None:
+def test_positive_delta_holds_behaviors_back_and_negative_pushes_them() -> None:
     moved = {}
     for delta in (-1.3, 0.0, 0.9):
         es = wng.WNES(PARAMS, population=100, delta=delta, optimizer=optax.sgd(0.01), num_basis=20)
         state, _ = generation(es, es.init(jax.random.key(0)))
         step = np.array(state.center) - flat(PARAMS)
-        moved[delta] = np.linalg.norm(step[:2])  # behaviours are the first two parameters
+        moved[delta] = np.linalg.norm(step[:2])  # behaviors are the first two parameters
     assert moved[0.9] < moved[0.0] < moved[-1.3]
 
 
 def test_novelty_and_distance_change_what_is_climbed() -> None:
-    """With β = 1 returns do not matter: behaviours leave where they have been."""
+    """With β = 1 returns do not matter: behaviors leave where they have been."""
     for cls in (wng.NSRES, wng.BGES):
         es = cls(jnp.zeros(2), population=40, sigma=0.1, beta=1.0, learning_rate=0.1)
         state = es.init(jax.random.key(0))
@@ -222,7 +232,7 @@ def test_a_generation_without_any_good_member_is_skipped(cls) -> None:
     assert int(state.skipped) == 1
 
 
-def test_equal_behaviours_leave_the_gradient_as_it_is() -> None:
+def test_equal_behaviors_leave_the_gradient_as_it_is() -> None:
     ends = []
     for cls in (wng.WNES, wng.ES):
         es = cls(PARAMS, population=10, **({"num_basis": 4} if cls is wng.WNES else {}))
@@ -256,6 +266,89 @@ def test_jit_vmap_and_scan(cls) -> None:
         np.testing.assert_allclose(states.center[k], state.center, rtol=1e-4, atol=1e-5)
 
 
+# Settings and axes
+
+
+@pytest.mark.parametrize("cls", CLASSES)
+def test_the_defaults_are_those_of_the_command(cls) -> None:
+    config, tuned = cls(PARAMS).config, preset(cls.__name__.lower())
+    for field in dataclasses.fields(StrategyConfig):
+        assert getattr(config, field.name) == getattr(tuned, field.name), field.name
+    assert (config.population, config.sigma, config.damping) == (100, 0.05, 0.1)
+    assert config.relative_damping
+    assert wng.WNES(PARAMS).config.delta == -1.3
+
+
+def test_settings_override_a_configuration() -> None:
+    config = StrategyConfig(geometry="wasserstein", population=30, sigma=0.3)
+    es = wng.Strategy(PARAMS, config, sigma=1, num_basis=5)
+    assert es.config == dataclasses.replace(config, sigma=1.0, num_basis=5)
+    assert wng.Strategy(PARAMS).config == StrategyConfig()
+    run = preset("bgwnes", population=30, horizon=9)  # of a whole run
+    assert wng.Strategy(PARAMS, run).config == run
+
+
+class Signs(Geometry):
+    """Only the signs of the gradient."""
+
+    def direction(self, config, key, g, sample, basis):
+        return jnp.sign(g), jnp.array(0.25)
+
+
+class Outward(Proximity):
+    """The norm of the behavior, more so in each generation."""
+
+    needs_behaviors = True
+
+    def empty(self, config, dim):
+        return {"told": jnp.zeros(()), "last": jnp.zeros((config.population, dim))}
+
+    def fitness(self, config, past, keys, sample):
+        each = jnp.linalg.norm(sample.behaviors, axis=1)
+        new = {"told": past["told"] + 1, "last": sample.behaviors}
+        return mixed(config, sample, each), each.mean(), new
+
+
+SIGNS = Signs()
+
+
+@pytest.mark.parametrize("geometry", ["signs", f"{__name__}:SIGNS"])
+def test_axes_of_ones_own(monkeypatch, geometry: str) -> None:
+    monkeypatch.setitem(GEOMETRIES, "signs", SIGNS)
+    monkeypatch.setitem(PROXIMITIES, "outward", Outward())
+    axes = {"geometry": geometry, "proximity": "outward"}
+    es = wng.Strategy(PARAMS, **axes, beta=1.0, optimizer=optax.sgd(0.1), sigma=0.1)
+    assert es.needs_behaviors
+    state = es.init(jax.random.key(0))
+    for number in range(1, 31):
+        before = np.array(state.center)
+        state, metrics = generation(es, state)
+        steps = np.array(state.center) - before
+        np.testing.assert_allclose(np.abs(steps), 0.1, rtol=1e-4)  # all of the same length
+        assert float(metrics["epsilon"]) == 0.25
+        assert float(state.past["told"]) == number
+    assert np.linalg.norm(state.center[:2]) > 5  # behaviors; without the term they would shrink
+    assert float(metrics["distance"]) > 4
+    with pytest.raises(ValueError, match="behaviors have length 3, which is not the length of"):
+        generation(es, state, behaviors=lambda c: jnp.ones((100, 3)))
+
+
+def test_an_axis_of_ones_own_in_a_run(monkeypatch) -> None:
+    class Backward(Geometry):
+        def direction(self, config, key, g, sample, basis):
+            return -g, jnp.zeros(())
+
+    def end(**axes) -> np.ndarray:
+        trainer = EvolutionTrainer(ENV, preset("es", **TINY, **axes), 0)
+        trainer.iterate()
+        return np.array(trainer.state.center - trainer.initial_state().center)
+
+    monkeypatch.setitem(GEOMETRIES, "mine", Geometry())
+    np.testing.assert_array_equal(end(geometry="mine"), end())
+    monkeypatch.setitem(GEOMETRIES, "mine", Backward())  # the name now means something else
+    np.testing.assert_allclose(end(geometry="mine"), -end(), rtol=1e-3)
+
+
 # Mistakes
 
 
@@ -263,14 +356,20 @@ def test_jit_vmap_and_scan(cls) -> None:
     ("make", "sentence"),
     [
         (lambda: wng.ES({}), "params holds no arrays"),
-        (lambda: wng.ES(PARAMS, population=7), "must be even with antithetic pairs: take 8"),
-        (lambda: wng.ES(PARAMS, sigma=0.0), "sigma must be a positive number"),
-        (lambda: wng.WNES(PARAMS, delta=1.5), "delta must be a number of at most 1"),
-        (lambda: wng.BGES(PARAMS, beta=2.0), "beta must be a number from -1 to 1"),
+        (lambda: wng.ES(PARAMS, population=7), "must be even with antithetic pairs: use 8"),
+        (lambda: wng.ES(PARAMS, sigma=0.0), "sigma must be finite, positive"),
+        (lambda: wng.WNES(PARAMS, delta=1.5), "delta must be finite and at most 1"),
+        (lambda: wng.BGES(PARAMS, beta=2.0), "beta must be from -1 to 1"),
         (lambda: wng.WNES(PARAMS, num_basis=200), "the population is only 100"),
         (lambda: wng.ES(PARAMS, shaping="rank"), "did you mean 'ranks'?"),
         (lambda: wng.Strategy(PARAMS, proximity="novel"), "did you mean 'novelty'?"),
-        (lambda: wng.WNES(PARAMS, damping=wng.Damping(every=5)), "does not adapt"),
+        (lambda: wng.Strategy(PARAMS, geometry="wassertein"), "did you mean 'wasserstein'?"),
+        (lambda: wng.WNES(PARAMS, damping=wng.Damping()), "damping must be a number"),
+        (lambda: wng.ES(PARAMS, max_norm=-1.0), "max_norm must be finite, at least 0"),
+        (lambda: wng.BGES(PARAMS, memory=0), "memory must be at least 1"),
+        (lambda: wng.ES(PARAMS, sigm=0.1), "no setting 'sigm': did you mean 'sigma'?"),
+        (lambda: wng.ES(PARAMS, horizon=9), "no setting 'horizon'"),  # of a run
+        (lambda: wng.Strategy(PARAMS, 100), "config must be a StrategyConfig, got a int"),
         (lambda: wng.ES(PARAMS).init(3), "single JAX random key"),
     ],
 )
@@ -285,7 +384,7 @@ def test_bad_results_are_refused() -> None:
     returns, X = sphere(candidates), first_two(candidates)
     for arguments, sentence in [
         ((candidates, returns[:9], X), r"returns must have shape \[10\]"),
-        ((candidates, returns), "compares behaviours: pass tell"),
+        ((candidates, returns), "compares behaviors: pass tell"),
         ((candidates, returns, X[:9]), r"behaviors must have shape \[10, d\]"),
         ((PARAMS, returns, X), "candidates must be the parameters of all members"),
         ((rows(candidates), returns, X), "candidates must be the parameters of all members"),
@@ -293,5 +392,5 @@ def test_bad_results_are_refused() -> None:
         with pytest.raises(ValueError, match=sentence):
             es.tell(state, *arguments)
     state, _ = es.tell(state, candidates, returns, X)
-    with pytest.raises(ValueError, match="behaviors have length 3, but those told before had 2"):
+    with pytest.raises(ValueError, match="behaviors have length 3, which is not the length of"):
         es.tell(state, candidates, returns, jnp.ones((10, 3)))

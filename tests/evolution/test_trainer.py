@@ -7,7 +7,8 @@ import pytest
 from evolution.small_envs import first_state
 from evolution.tiny import ENV, GENERATION, METHODS, TINY, without_times
 from wng.behavior.embedding import Embedding
-from wng.evolution.evaluators import Episodes
+from wng.evolution.episodes import Episodes
+from wng.evolution.maps import read_maps
 from wng.evolution.methods import preset
 from wng.evolution.trainer import FRUITLESS, EvolutionTrainer
 from wng.runs.training import NonFiniteError
@@ -101,7 +102,7 @@ def test_the_row_is_what_the_episodes_were() -> None:
         row = trained.iterate()
         generation, returns, x = told[-1]
         assert generation == number - 1
-        # The policy at the centre, the last one, is not counted.
+        # The policy at the center, the last one, is not counted.
         assert (row["iteration"], row["steps"], row["episodes"]) == (
             number,
             36 * number,
@@ -121,7 +122,7 @@ def test_the_row_is_what_the_episodes_were() -> None:
     assert (trained.iteration, trained.steps) == (3, 108)
 
 
-def test_members_are_the_centre_and_noise_of_size_sigma() -> None:
+def test_members_are_the_center_and_noise_of_size_sigma() -> None:
     trained = trainer(method="es")
     evaluate, seen = trained.population.blocks[0].evaluator, []
 
@@ -201,8 +202,8 @@ def test_a_good_generation_is_a_new_start() -> None:
 
 def test_a_generation_that_was_broken_off_is_begun_again() -> None:
     whole, broken = (trainer(f"{MODULE}Line-v0", "es", backend="gymnasium") for _ in range(2))
-    stepper = broken.population.blocks[0].evaluator._stepper
-    step, calls = stepper.step, 0
+    evaluator = broken.population.blocks[0].evaluator
+    step, calls = evaluator._stepper.step, 0
 
     def interrupted(actions):
         nonlocal calls
@@ -211,7 +212,7 @@ def test_a_generation_that_was_broken_off_is_begun_again() -> None:
             raise KeyboardInterrupt
         return step(actions)
 
-    stepper.step = interrupted
+    evaluator._stepper = evaluator._stepper._replace(step=interrupted)
     broken.iterate()
     with pytest.raises(KeyboardInterrupt):
         broken.iterate()
@@ -316,3 +317,32 @@ def test_runs_that_differ_in_the_seed_alone_compile_once() -> None:
     run = first.population.blocks[0].evaluator._run
     assert run is second.population.blocks[0].evaluator._run
     assert run._cache_size() == 1
+
+
+def test_actions_are_those_of_the_center(tmp_path) -> None:
+    trained = trainer(method="es")
+    rows = np.random.default_rng(0).normal(size=(5, 4)).astype(np.float32)
+    quiet = trained.actions(trained.state, rows, None)
+    layers = trained.policy.layers(trained.strategy.params(trained.state))
+    expected = [trained.policy.act(layers, row, np.zeros(2, np.float32)) for row in rows]
+    np.testing.assert_allclose(quiet, expected, rtol=1e-5, atol=1e-6)
+    noisy = trained.actions(trained.state, rows, jax.random.key(0))
+    assert np.abs(noisy - quiet).max() > 0.01
+    trained.keep(tmp_path)  # nothing to write before the first generation
+    row = trained.iterate()
+    assert trained.shown(row) == {
+        "return": row["return"],
+        "population": row["population_mean"],
+        "past wall": row["population_past_wall"],
+    }
+    trained.keep(tmp_path)
+    assert [generation.number for generation in read_maps(tmp_path, until=9)] == [1]
+
+
+@pytest.mark.parametrize(
+    ("method", "setting"), [("nsres", "archive"), ("bges", "memory"), ("bges", "dual_features")]
+)
+def test_a_past_that_cannot_fit_is_refused(method: str, setting: str) -> None:
+    huge = {setting: 2**31 - 1, "embedding": "reward-to-go"}  # of 50 numbers
+    with pytest.raises(ValueError, match=f"{setting}=2147483647 would take at least .* GB"):
+        trainer(method=method, **huge)

@@ -88,7 +88,7 @@ def test_images_are_inside_the_page(tmp_path: Path) -> None:
         ("/etc/x.png", "not in the report's folder"),
         ("../x.png", "not in the report's folder"),
         ("%2e%2e/x.png", "not in the report's folder"),
-        ("film.mp4", "no known type"),
+        ("film.mp4", "unknown type"),
     ],
 )
 def test_an_image_that_cannot_be_inlined_is_refused(
@@ -203,8 +203,8 @@ def test_the_processor_is_named_as_far_as_it_is_known(
 ) -> None:
     monkeypatch.setattr(report, "CPU_INFO", tmp_path / "cpuinfo")
     monkeypatch.setattr("os.cpu_count", lambda: 1)
-    assert f"Processor: {platform.machine()}, 1 core\n" in provenance("x")
+    assert f"CPU: {platform.machine()}, 1 core\n" in provenance("x")
     (tmp_path / "cpuinfo").write_text("processor\t: 0\nmodel name\t: A Model: X\n")
-    assert "Processor: A Model: X, 1 core\n" in provenance("x")
+    assert "CPU: A Model: X, 1 core\n" in provenance("x")
     (tmp_path / "cpuinfo").write_text("processor\t: 0\n")
-    assert f"Processor: {platform.machine()}, 1 core\n" in provenance("x")
+    assert f"CPU: {platform.machine()}, 1 core\n" in provenance("x")

@@ -6,7 +6,6 @@ from scipy import stats
 
 from wng.experiments.statistics import (
     bootstrap_band,
-    difference_interval,
     interquartile_mean,
     on_grid,
     performance_profile,
@@ -91,7 +90,6 @@ def test_with_one_seed_a_task_every_interval_is_the_point() -> None:
         point, low, high = stratified_bootstrap(tasks, statistic)
         assert low == point == high
     assert probability_of_improvement(tasks, tasks[::-1]) == (0.5, 0.5, 0.5)
-    assert difference_interval(np.array([3.0]), np.array([1.0])) == (2, 2, 2)
     thresholds = np.array([0.0, 0.15, 0.5])
     profile = performance_profile(np.concatenate(tasks), thresholds)
     np.testing.assert_array_equal(profile_band(tasks, thresholds), [profile, profile])
@@ -147,21 +145,6 @@ def test_the_band_of_a_profile_is_the_interval_of_each_share() -> None:
         np.testing.assert_allclose([low[i], high[i]], interval)
 
 
-def test_the_interval_of_a_difference_is_scipys() -> None:
-    rng = np.random.default_rng(3)
-    a, b = rng.normal(2, 1, 9), rng.normal(0, 3, 14)
-    expected = stats.bootstrap(
-        (a, b),
-        lambda x, y, axis: x.mean(axis=axis) - y.mean(axis=axis),
-        method="percentile",
-        n_resamples=5000,
-        rng=np.random.default_rng(9),
-    ).confidence_interval
-    point, low, high = difference_interval(a, b, draws=5000)
-    assert point == pytest.approx(a.mean() - b.mean())
-    np.testing.assert_allclose([low, high], expected, atol=0.04 * (expected.high - expected.low))
-
-
 @pytest.mark.parametrize(
     ("x", "y", "rho", "p"),
     [
@@ -209,8 +192,8 @@ GOOD, EMPTY, NAN = np.arange(4.0), np.array([]), np.array([1.0, np.nan, 2.0])
         lambda bad: performance_profile(GOOD, bad),
         lambda bad: profile_band([GOOD, bad], GOOD),
         lambda bad: profile_band([GOOD], bad),
-        lambda bad: difference_interval(bad, GOOD),
-        lambda bad: difference_interval(GOOD, bad),
+        lambda bad: welch_interval(bad, GOOD),
+        lambda bad: welch_interval(GOOD, bad),
     ],
 )
 def test_bad_scores_are_refused(call: Callable[[np.ndarray], object], bad: np.ndarray) -> None:
@@ -232,8 +215,8 @@ def test_bad_shapes_are_refused() -> None:
         rank_correlation(GOOD, EMPTY)
     with pytest.raises(ValueError, match="a value is not finite"):
         rank_correlation(NAN, np.arange(3))
-    with pytest.raises(ValueError, match="0 resamples"):
-        difference_interval(GOOD, GOOD, draws=0)
+    with pytest.raises(ValueError, match="draws must be at least 1"):
+        stratified_bootstrap([GOOD], np.mean, draws=0)
 
 
 def test_welch_interval() -> None:
@@ -245,3 +228,6 @@ def test_welch_interval() -> None:
     assert (low, high) == pytest.approx((expected.low, expected.high))
     assert welch_interval(a[:1], b)[1:] == (-np.inf, np.inf)
     assert welch_interval(np.ones(3), np.zeros(3)) == (1, 1, 1)
+    _, low, high = welch_interval(np.ones(3), b)  # equal scores on one side
+    half = stats.t.ppf(0.975, 7) * b.std(ddof=1) / 8**0.5
+    assert (low, high) == pytest.approx((1 - b.mean() - half, 1 - b.mean() + half))

@@ -63,11 +63,12 @@ class Agent:
         if config is None:
             config = self.family.preset(method, settings, env, **overrides)
         else:
-            self.family = next((f for f in FAMILIES if isinstance(config, f.config)), self.family)
-            check_names(overrides, self.family.config)
-            if not isinstance(config, self.family.config):
-                names = " or a ".join(f.config.__name__ for f in FAMILIES)
+            families = [family for family in FAMILIES if type(config) is family.config]
+            if not families:
+                names = " or a ".join(family.config.__name__ for family in FAMILIES)
                 raise ValueError(f"config must be a {names}, got a {type(config).__name__}.")
+            (self.family,) = families
+            check_names(overrides, self.family.config)
             config = dataclasses.replace(config, **overrides)
         self.env, self.method, self.config = env, method, config
         where = {"executor": executor} if self.family.distributes else {}

@@ -1,32 +1,23 @@
-"""A film of an agent."""
+"""Videos of an agent."""
 
 import os
 import sys
 import warnings
 from pathlib import Path
-from typing import Any, Protocol
 
 import gymnasium
 import numpy as np
 
+from wng.agents.agent import Agent
 from wng.envs.base import check_arguments
-from wng.envs.resolve import find
+from wng.envs.lookup import find
 from wng.runs.files import one_sentence
 
 FORMATS = (".mp4", ".gif")
 
 
-class Player(Protocol):
-    """Who can be filmed."""
-
-    env: str
-
-    def predict(self, observation: Any, *, deterministic: bool = True) -> np.ndarray:
-        """The action in a state."""
-
-
 def film(
-    agent: Player,
+    agent: Agent,
     path: str | Path,
     *,
     episodes: int = 1,
@@ -34,30 +25,36 @@ def film(
     deterministic: bool = True,
     most_frames: int = 2000,
 ) -> list[float]:
-    """Write an mp4 or gif of whole episodes (or the first `most_frames`); returns their returns."""
+    """Write an mp4 or gif of whole episodes, or of their first frames; returns their returns.
+
+    Args:
+      agent: who acts.
+      path: file to write, .mp4 or .gif.
+      episodes: number of episodes.
+      seed: random seed of the episodes.
+      deterministic: take the most likely action instead of sampling.
+      most_frames: most frames of the video.
+    """
     import imageio.v3 as imageio
 
     path = Path(path)
     if path.suffix.lower() not in FORMATS:
-        raise ValueError(f"a film is .mp4 or .gif, got '{path.name}'.")
+        raise ValueError(f"a video is an .mp4 or .gif file, got '{path.name}'.")
     if episodes < 1:
         raise ValueError(f"episodes must be at least 1, got {episodes}.")
     check_arguments(1, seed)
+    if "rgb_array" not in agent.trainer.resolved.render_modes:
+        raise ValueError(f"{agent.env} cannot be recorded: it has no render mode 'rgb_array'.")
     if sys.platform == "linux" and "DISPLAY" not in os.environ:  # no screen, for both renderers
         os.environ.setdefault("MUJOCO_GL", "egl")
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
-    env, _ = find(agent.env)
-    modes = env.metadata.get("render_modes") or ()
-    env.close()
-    if "rgb_array" not in modes:
-        raise ValueError(f"{agent.env} cannot be filmed: it has no render mode 'rgb_array'.")
     env, _ = find(agent.env, render_mode="rgb_array")
     try:
         frames, returns = _play(env, agent, episodes, seed, deterministic, most_frames)
         fps = int(env.metadata.get("render_fps") or 30)
     finally:
         env.close()
-    with one_sentence(path):  # FFmpeg has other words for it, and many
+    with one_sentence(path):  # before FFmpeg fails with many words
         path.parent.mkdir(parents=True, exist_ok=True)
         path.open("ab").close()
     if path.suffix.lower() == ".mp4":
@@ -75,7 +72,7 @@ def film(
 
 
 def _play(
-    env: gymnasium.Env, agent: Player, episodes: int, seed: int, deterministic: bool, most: int
+    env: gymnasium.Env, agent: Agent, episodes: int, seed: int, deterministic: bool, most: int
 ) -> tuple[list[np.ndarray], list[float]]:
     frames: list[np.ndarray] = []
     returns: list[float] = []

@@ -1,11 +1,7 @@
 """The `wng` command."""
 
-import contextlib
-import dataclasses
 import importlib
-import io
 import os
-import re
 import sys
 from typing import Any
 
@@ -14,7 +10,7 @@ import tyro
 
 from wng.behavior.registry import nearest
 
-# Where each command is: imported only when it is asked for, so that `wng --help` is quick.
+# Where each command is: imported only when it is used, so that `wng --help` is quick.
 COMMANDS: dict[str, tuple[str, str]] = {
     "train": ("wng.cli.train", "Train"),
     "eval": ("wng.cli.look", "Eval"),
@@ -25,23 +21,11 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "methods": ("wng.cli.look", "Methods"),
     "reproduce toys": ("wng.cli.reproduce", "Toys"),
     "reproduce transport": ("wng.cli.reproduce", "Transport"),
-    "reproduce pg": ("wng.cli.reproduce", "GradientStudy"),
-    "reproduce es": ("wng.cli.reproduce", "EvolutionStudy"),
-    "reproduce conditioning": ("wng.cli.reproduce", "ConditioningStudy"),
-    "reproduce efficiency": ("wng.cli.reproduce", "EfficiencyStudy"),
+    "reproduce pg": ("wng.cli.studies", "GradientStudy"),
+    "reproduce es": ("wng.cli.studies", "EvolutionStudy"),
+    "reproduce conditioning": ("wng.cli.studies", "ConditioningStudy"),
+    "reproduce efficiency": ("wng.cli.studies", "EfficiencyStudy"),
     "reproduce all": ("wng.cli.reproduce", "All"),
-}
-
-# What tyro says, and what we say.
-PLAIN_WORDS = {
-    r"^Error parsing (config|settings): ": "",
-    r"^Error parsing (\S+): ": r"\1: ",
-    r": could not convert string to float: ": " takes a number, got ",
-    r": invalid literal for int\(\).*?: ": " takes a whole number, got ",
-    r"^Unrecognized options:$": "there is no place for an empty word",
-    r"^Unrecognized options: ": "there is no place for ",
-    r"^Missing value for argument '(.+?)'.*": r"\1 needs a value",
-    r"^Missing from [^:]+: (\S+) (.+?)\.? \(required\).*": r"\1 is missing (\2)",
 }
 
 
@@ -62,7 +46,7 @@ def summary(words: list[str]) -> str:
         if name.startswith(prefix):
             first_line = str(command_class(name).__doc__).splitlines()[0]
             lines += [f"  wng {name}", f"      {first_line}"]
-    lines += ["", "Add --help to any of them for all its flags."]
+    lines += ["", "Add --help to any of them to see its flags."]
     return "\n".join(lines)
 
 
@@ -85,84 +69,18 @@ def find_command(words: list[str]) -> tuple[str, list[str]] | None:
 
 
 def parse(name: str, flags: list[str]) -> Any:
-    """The command with its flags; ValueError with one sentence where tyro would draw a box."""
+    """The command with its flags. Prints tyro's message and exits with 2 if they are wrong."""
     cls = command_class(name)
-    default = cls.before(flags) if hasattr(cls, "before") else None
-    cls = cls if default is None else type(default)  # `train` has flags for each family
-    output = io.StringIO()
-    columns = os.environ.get("COLUMNS")
-    os.environ["COLUMNS"] = "90"  # on a wider terminal tyro sets groups side by side
-    try:
-        with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
-            return tyro.cli(
-                cls,
-                prog=f"wng {name}",
-                args=flags,
-                default=default,
-                config=(tyro.conf.OmitArgPrefixes,),
-            )
-    except SystemExit as end:
-        if not end.code:  # --help
-            sys.stdout.write(with_headings(output.getvalue(), getattr(cls, "headings", {})))
-            raise
-        raise ValueError(complaint(name, cls, flags, output.getvalue())) from None
-    finally:
-        if columns is None:
-            del os.environ["COLUMNS"]
-        else:
-            os.environ["COLUMNS"] = columns
-
-
-def with_headings(text: str, headings: dict[str, str]) -> str:
-    """Help with a heading above the first flag of each group, and without empty defaults."""
-    for first, heading in headings.items():
-        above = rf"\n  {heading}\n\1\2"
-        text = re.sub(rf"^([ │|]{{1,4}})(--{first}\b)", above, text, count=1, flags=re.M)
-    return re.sub(r"\s*\(default: ''\)", "", text)
-
-
-def complaint(name: str, cls: Any, flags: list[str], output: str) -> str:
-    """One sentence about flags that could not be understood."""
-    known = ["--help", *sorted(f"--{field}" for field in field_names(cls))]
-    for flag in flags:
-        word = flag.split("=")[0].replace("_", "-")
-        if word.startswith("--") and word not in known:
-            return (
-                f"'wng {name}' has no flag '{word}': did you mean '{nearest(word, known)}'? "
-                f"`wng {name} --help` lists them."
-            )
-    # tyro draws a box, of other characters where there is no terminal: a title, a rule, what is
-    # the matter, a rule, and help that is not wanted here.
-    lines = [line.strip(" \t│|") for line in output.splitlines()]
-    rules = [i for i, line in enumerate(lines) if line and not line.strip("─-╭╮╰╯├┤+ ")]
-    title, *rest = [*rules, len(lines)] if rules else [-1, len(lines)]
-    said = " ".join(" ".join(lines[title + 1 : rest[0]]).split())
-    choice = re.match(r"invalid choice '(.*?)' for argument '(.*?)'.*\((.*)\)", said)
-    if choice is not None:
-        close = nearest(choice[1], re.findall(r"'(.+?)'", choice[3]))
-        return f"{choice[2]} '{choice[1]}' is unknown: did you mean '{close}'?"
-    for pattern, plain in PLAIN_WORDS.items():
-        said = re.sub(pattern, plain, said)
-    return f"{said.rstrip('.') or 'these flags cannot be understood'}; see `wng {name} --help`."
-
-
-def field_names(cls: Any) -> list[str]:
-    """All flags of a command, nested dataclasses included; not what is given by its place."""
-    names = []
-    for field in dataclasses.fields(cls):
-        kind = field.type
-        if tyro.conf.Positional in getattr(kind, "__metadata__", ()):
-            continue
-        if isinstance(kind, type) and dataclasses.is_dataclass(kind):
-            names += field_names(kind)
-        else:
-            flag = field.name.replace("_", "-")
-            names += [flag, f"no-{flag}"] if kind is bool else [flag]
-    return names
+    prog = f"wng {name}"
+    if hasattr(cls, "for_method"):  # `train METHOD`: each family has flags of its own
+        method = flags[0] if flags and not flags[0].startswith("-") else ""
+        cls, flags = cls.for_method(method), flags[bool(method) :]
+        prog = f"{prog} {method}".rstrip()
+    return tyro.cli(cls, prog=prog, args=flags, config=(tyro.conf.OmitArgPrefixes,))
 
 
 def main() -> None:
-    """Entry point: exit code 2 and one sentence for a user's mistake."""
+    """Entry point: prints one sentence and exits with 2 after a user's mistake."""
     if os.getcwd() not in sys.path:  # for --env module:id and --embedding module:function
         sys.path.append(os.getcwd())
     try:
@@ -171,13 +89,12 @@ def main() -> None:
         if found is None:
             print(summary([w for w in words if not w.startswith("-")]))
             return
-        name, flags = found
-        command = parse(name, flags)
+        command = parse(*found)
         # The policy acts on a few states at a time: handing each to a thread would double its time.
         jax.config.update("jax_cpu_enable_async_dispatch", False)
         command.run()
     except (ValueError, RuntimeError, OSError) as error:
-        # One line, also where it quotes what was typed, or what XLA has to say about memory.
+        # One line, also where it quotes what was typed, or what XLA says about memory.
         print(f"wng: {' '.join(str(error).split())}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:

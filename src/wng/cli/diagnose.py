@@ -1,4 +1,4 @@
-"""`wng diagnose`: how ill-conditioned the task of a run is."""
+"""`wng diagnose`: how ill-conditioned a task is."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -6,28 +6,28 @@ from pathlib import Path
 from rich.table import Table
 
 from wng.cli.console import console, note
-from wng.cli.look import Run, load_agent
+from wng.cli.look import RunPath, load_agent
 from wng.experiments.conditioning.spectrum import describe, diagnose, draw_spectrum, ratios
 
 
 @dataclass(frozen=True)
 class Diagnose:
-    """Tell how ill-conditioned a task is: `wng diagnose runs/Hopper-v5/wnpg/seed0`.
+    """Measure how ill-conditioned a task is: `wng diagnose runs/Hopper-v5/wnpg/seed0`.
 
-    The leading Hessian eigenvalues of the objective at the policy of the run, and their ratios.
+    Prints the leading Hessian eigenvalues of the objective at the policy of the run.
     """
 
-    run_path: Run
-    """Folder of a run, or file of a saved agent, of policy gradients."""
+    run_path: RunPath
+    """Folder of a policy-gradient run, or file of a saved agent."""
     rollouts: int = 8
-    """How many rollouts, of as many steps as in training, the objective is estimated from."""
+    """Number of rollouts, as long as in training, that the objective is estimated from."""
     number: int = 20
-    """How many eigenvalues, from the largest in magnitude."""
+    """Number of eigenvalues, from the largest in magnitude."""
     to: Path | None = None
-    """The picture; by default spectrum.png in the folder of the run."""
+    """Picture to write; by default spectrum.png in the folder of the run."""
 
     def run(self) -> None:
-        """Print sentences and a table, draw the ratios."""
+        """Print a summary and a table, and draw the ratios."""
         folder = self.run_path if self.run_path.is_dir() else self.run_path.parent
         with console.status(f"{self.rollouts} rollouts, {self.number} eigenvalues"):
             agent = load_agent(self.run_path)

@@ -7,9 +7,9 @@ from typing import Annotated
 import numpy as np
 import tyro
 
+from wng import envs
 from wng.agents.registry import title_of
 from wng.cli.console import console, note
-from wng.envs.resolve import find
 from wng.envs.walls.map import Map
 from wng.evolution.maps import Generation, read_maps
 from wng.experiments.es.paths import draw_walls
@@ -18,7 +18,7 @@ from wng.runs.directory import RunDirectory
 from wng.runs.files import one_sentence
 from wng.runs.metrics import read_metrics
 
-FRAMES = 60  # of the animation
+FRAMES = 60  # of the animation, at most
 
 
 @dataclass(frozen=True)
@@ -31,10 +31,10 @@ class MapCommand:
     run_path: Annotated[Path, tyro.conf.Positional]
     """Folder of a run."""
     to: Path | None = None
-    """Folder of the two files; by default that of the run."""
+    """Folder for both files; by default that of the run."""
 
     def run(self) -> None:
-        """Draw both."""
+        """Draw the picture and the animation."""
         with console.status("Drawing"):
             picture = draw_map(self.run_path, (self.to or self.run_path) / "map.png")
             film = animate_map(self.run_path, (self.to or self.run_path) / "map.gif")
@@ -42,11 +42,9 @@ class MapCommand:
 
 
 def _read(folder: Path) -> tuple[str, Map, list[Generation]]:
-    """A title, the map, and the generations of a run."""
+    """The title, the map and the generations of a run."""
     run = RunDirectory.open(folder)
-    env, _ = find(run.record["env"])
-    shown = getattr(env.unwrapped, "map", None)
-    env.close()
+    shown = envs.resolve(run.record["env"], "gymnasium").map
     if shown is None:
         raise ValueError(f"{run.record['env']} has no map: only the wall tasks have one.")
     last = read_metrics(folder).get("iteration", np.zeros(0))
@@ -56,7 +54,7 @@ def _read(folder: Path) -> tuple[str, Map, list[Generation]]:
 
 
 def draw_map(folder: Path, to: Path) -> Path:
-    """All generations in one picture, early ones pale and blue, late ones red."""
+    """All generations in one picture, early ones blue, late ones red."""
     import matplotlib.pyplot as plt
 
     title, shown, generations = _read(folder)

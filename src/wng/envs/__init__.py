@@ -1,9 +1,10 @@
 """Vector environments: one interface to Gymnasium, worker processes and EnvPool."""
 
-from wng.envs.base import EnvSpec, EnvState, Transition, VectorEnv
-from wng.envs.make import check_env, make
+from wng.envs.base import EnvSpec, EnvState, Transition
+from wng.envs.make import make
 from wng.envs.probes import PROBES, register_probes
 from wng.envs.resolve import ResolvedEnv, resolve
+from wng.envs.vector import VectorEnv
 from wng.envs.walls import register_walls
 
 register_probes()
@@ -16,7 +17,6 @@ __all__ = [
     "ResolvedEnv",
     "Transition",
     "VectorEnv",
-    "check_env",
     "make",
     "resolve",
 ]

@@ -1,41 +1,35 @@
-"""What every vector environment is: its description, its transitions, its state."""
+"""Specs, transitions and states of vector environments."""
 
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float32, Float64, Int64, Shaped
 from numpy.typing import ArrayLike
 
 Backend = Literal["gymnasium", "workers", "envpool"]
-MOST_ENVS = 2**17  # even the smallest takes 10 kB and 0.1 ms to make
+MOST_ENVS = 2**17  # even the smallest environment takes 10 kB and 0.1 ms to make
 
 
 @dataclass(frozen=True)
 class EnvSpec:
-    """An environment's id and spaces, flattened. Plain numbers only, so it can be written to JSON.
-
-    `observation_size` is the length of a flattened observation. `action_size` is the number of
-    action dimensions, or of actions where `discrete`. The remaining `action_*` fields say how an
-    action is handed to the environment. Where `replayable` is false, a state holds no actions, and
-    `restore` starts fresh episodes.
-    """
+    """Id and flattened spaces of an environment. Can be written to JSON."""
 
     id: str
     backend: Backend
-    observation_size: int
+    observation_size: int  # length of a flattened observation
     discrete: bool
-    action_size: int
-    replayable: bool
+    action_size: int  # number of action dimensions, or of actions if discrete
+    replayable: bool  # if not, a state holds no actions and `restore` starts new episodes
     max_episode_steps: int | None
-    action_shape: tuple[int, ...]  # of the environment's own action; () if discrete
-    action_dtype: str
+    action_shape: tuple[int, ...]  # shape of the environment's own actions, () if discrete
+    action_dtype: str  # type of the environment's own actions
     action_low: tuple[float, ...]  # empty if discrete
-    action_high: tuple[float, ...]
-    action_start: int  # the first of the discrete actions
+    action_high: tuple[float, ...]  # empty if discrete
+    action_start: int  # first action if discrete
 
     def as_taken(self, actions: np.ndarray) -> np.ndarray:
-        """Actions, float [n, action_size] or whole numbers [n] from 0, as the environment's own."""
+        """Convert actions, float [n, action_size] or integer [n], to the environment's own."""
         if self.discrete:
             return actions + self.action_start
         low, high = (np.array(x, self.action_dtype) for x in (self.action_low, self.action_high))
@@ -44,58 +38,29 @@ class EnvSpec:
 
 
 class Transition(NamedTuple):
-    """One step of all environments. Where an episode ended the next one has begun already."""
+    """One step of all environments. Where an episode ended, the next one has already started."""
 
-    observations: Float32[np.ndarray, "n d"]  # to act on next
+    observations: Float32[np.ndarray, "n d"]  # next ones to act on
     rewards: Float64[np.ndarray, " n"]
     terminated: Bool[np.ndarray, " n"]
     truncated: Bool[np.ndarray, " n"]  # false where terminated
-    final_observations: Float32[np.ndarray, "n d"]  # successors: `observations` but at an end
-    episode_returns: Float64[np.ndarray, " n"]  # of the episodes that ended, NaN elsewhere
-    episode_lengths: Int64[np.ndarray, " n"]  # of the episodes that ended, 0 elsewhere
+    final_observations: Float32[np.ndarray, "n d"]  # before any reset
+    episode_returns: Float64[np.ndarray, " n"]  # NaN unless an episode ended
+    episode_lengths: Int64[np.ndarray, " n"]  # 0 unless an episode ended
 
 
 class EnvState(NamedTuple):
-    """Unfinished episodes: their numbers and actions so far, from which they can be replayed."""
+    """Unfinished episodes: their numbers and actions so far, which suffice to replay them."""
 
-    episodes: Int64[np.ndarray, " n"]  # number of the present episode
-    steps: Int64[np.ndarray, " n"]  # taken in it
+    episodes: Int64[np.ndarray, " n"]  # episode numbers
+    steps: Int64[np.ndarray, " n"]  # steps taken so far
     actions: Shaped[np.ndarray, "n longest ..."]  # as passed to step(), zero beyond `steps`
-    observations: Float32[np.ndarray, "n d"]  # the present ones
-    returns: Float64[np.ndarray, " n"]  # of the present episodes so far
-
-
-class VectorEnv(Protocol):
-    """`num_envs` copies of an environment that step together and begin new episodes at once.
-
-    Actions are float [n, action_size], clipped to the bounds, or whole numbers [n] from 0.
-    """
-
-    spec: EnvSpec
-    num_envs: int
-
-    def reset(self) -> Float32[np.ndarray, "n d"]:
-        """Begin the next episode everywhere (the first one at the first call)."""
-
-    def step(self, actions: ArrayLike) -> Transition:
-        """Step all environments; where an episode ends, begin the next one in the same call."""
-
-    def state(self) -> EnvState:
-        """The unfinished episodes. Needs no simulation: safe after an interrupted step."""
-
-    def restore(self, state: EnvState) -> Float32[np.ndarray, "n d"]:
-        """Rebuild the episodes by replay, or begin fresh ones if `spec.replayable` is false.
-
-        Raises a ValueError where a replay differs from `state`; `reset` then begins the episodes
-        that follow those of `state`.
-        """
-
-    def close(self) -> None:
-        """Free processes and simulators; harmless when repeated."""
+    observations: Float32[np.ndarray, "n d"]  # current observations
+    returns: Float64[np.ndarray, " n"]  # sums of rewards so far
 
 
 class Ledger:
-    """Numbers, lengths, returns and actions of the present episodes: what `EnvState` holds."""
+    """Records the current episodes: everything that `EnvState` holds."""
 
     def __init__(self, spec: EnvSpec, num_envs: int) -> None:
         self._spec, self._num_envs = spec, num_envs
@@ -110,20 +75,20 @@ class Ledger:
 
     @property
     def started(self) -> bool:
-        """Whether the first episode has begun."""
+        """Whether the first episode has started."""
         return bool(self.episodes[0] >= 0)
 
     def begin(self, episodes: np.ndarray, observations: np.ndarray) -> None:
-        """Note that the given episodes begin everywhere."""
+        """Record the start of an episode in every environment."""
         self.episodes, self.observations = episodes, observations
         self.steps = np.zeros(self._num_envs, np.int64)
         self.returns = np.zeros(self._num_envs)
 
     def read(self, actions: ArrayLike) -> np.ndarray:
-        """Check actions and give them the type in which they are recorded."""
+        """Check actions and convert them to the recorded type."""
         a = np.asarray(actions)
         if not self.started:
-            raise RuntimeError("the environments have no episode to step: call reset() first.")
+            raise RuntimeError("no episode has started: call reset() first.")
         if a.shape != self.action_shape:
             raise ValueError(
                 f"actions for {self._num_envs} environments of {self._spec.id!r} must have shape "
@@ -133,14 +98,10 @@ class Ledger:
             a.dtype.kind not in "iu" or a.min() < 0 or a.max() >= self._spec.action_size
         ):
             raise ValueError(
-                f"actions of {self._spec.id!r} must be whole numbers from 0 to "
+                f"actions of {self._spec.id!r} must be integers from 0 to "
                 f"{self._spec.action_size - 1}, got {a.dtype} from {a.min()} to {a.max()}."
             )
         return a.astype(self._action_dtype)
-
-    def to_env(self, actions: np.ndarray) -> np.ndarray:
-        """Recorded actions [..., a] or [...] as the environment takes them."""
-        return self._spec.as_taken(actions)
 
     def record(
         self,
@@ -151,7 +112,7 @@ class Ledger:
         terminated: np.ndarray,
         truncated: np.ndarray,
     ) -> Transition:
-        """Note a step and make a `Transition` of it."""
+        """Record a step and return it as a `Transition`."""
         if self._spec.replayable:
             if self.steps.max() == self._actions.shape[1]:
                 self._actions = np.concatenate([self._actions, np.zeros_like(self._actions)], 1)
@@ -169,19 +130,15 @@ class Ledger:
         )
         episodes = self.episodes + ended
         steps, returns = np.where(ended, 0, steps), np.where(ended, 0.0, returns)
-        # One statement without a call: an interrupt cannot come between its parts.
-        self.episodes, self.steps, self.returns, self.observations = (
-            episodes,
-            steps,
-            returns,
-            observations,
-        )
+        # One statement without a call, so that an interrupt cannot split it.
+        now = episodes, steps, returns, observations
+        self.episodes, self.steps, self.returns, self.observations = now
         return transition
 
     def state(self) -> EnvState:
-        """A copy of everything, for a checkpoint."""
+        """Return a copy of everything, for a checkpoint."""
         if not self.started:
-            raise RuntimeError("the environments have no state yet: call reset() first.")
+            raise RuntimeError("there is no state before the first episode: call reset() first.")
         longest = int(self.steps.max()) if self._spec.replayable else 0
         actions = self._actions[:, :longest].copy()
         actions[np.arange(longest) >= self.steps[:, None]] = 0
@@ -194,7 +151,7 @@ class Ledger:
         )
 
     def restore(self, state: EnvState) -> None:
-        """Take over a state (of as many environments of this kind)."""
+        """Take over a state of as many environments with the same spec."""
         steps = np.asarray(state.steps)
         longest = int(steps.max(initial=0)) if self._spec.replayable else 0
         expected = {
@@ -204,9 +161,11 @@ class Ledger:
             "observations": self.observations.shape,
             "returns": (self._num_envs,),
         }
+        if not self._spec.replayable:
+            del expected["actions"]
         for name, shape in expected.items():
             found = np.shape(getattr(state, name))
-            if found != shape and not (name == "actions" and not self._spec.replayable):
+            if found != shape:
                 raise ValueError(
                     f"the state does not belong to {self._num_envs} environments of "
                     f"{self._spec.id!r}: its {name} have shape {list(found)} instead of "
@@ -223,22 +182,13 @@ class Ledger:
             self._actions[:, :longest] = state.actions
 
 
-def check_whole(spec: EnvSpec) -> None:
-    """Raise if an interrupted step of this environment cannot be taken back by a replay."""
-    if not spec.replayable:
-        raise RuntimeError(
-            f"a step of {spec.id!r} was interrupted and cannot be taken back: call reset(), or "
-            "restore(state()), to go on with fresh episodes."
-        )
-
-
 def check_arguments(num_envs: Any, seed: Any) -> None:
-    """Raise if the number of environments or the seed is not usable."""
+    """Raise a ValueError if the number of environments or the seed is invalid."""
     if isinstance(num_envs, bool) or not isinstance(num_envs, int | np.integer) or num_envs < 1:
-        raise ValueError(f"num_envs must be a whole number, at least 1, got {num_envs!r}.")
+        raise ValueError(f"num_envs must be a positive integer, got {num_envs!r}.")
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
-        raise ValueError(f"seed must be a whole number, at least 0, got {seed!r}.")
-    if seed >= 2**63:  # what JAX and NumPy take
+        raise ValueError(f"seed must be a non-negative integer, got {seed!r}.")
+    if seed >= 2**63:  # limit of JAX and NumPy
         raise ValueError(f"seed must be below 2**63, got {seed}.")
     if num_envs > MOST_ENVS:
-        raise ValueError(f"{num_envs} environments are too many: at most {MOST_ENVS} are made.")
+        raise ValueError(f"num_envs must be at most {MOST_ENVS}, got {num_envs}.")

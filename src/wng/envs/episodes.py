@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from wng.envs.base import VectorEnv
 from wng.envs.make import as_resolved, make
 from wng.envs.resolve import ResolvedEnv
+from wng.envs.vector import VectorEnv
 
 LONGEST_EPISODE = 30_000  # limit on the steps of an episode if the environment has none
 

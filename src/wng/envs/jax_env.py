@@ -1,18 +1,18 @@
-"""Environments as pure functions, for whole populations in one compiled call."""
+"""Interface of environments as pure JAX functions."""
 
 from typing import Any, Protocol
 
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-State = Any  # a pytree of arrays, the environment's own
+State = Any  # any pytree of arrays
 
 
 class JaxEnv(Protocol):
-    """An environment as pure functions: whole populations in one compiled call.
+    """An environment as pure functions, which run a whole population in one compiled call.
 
     `reset` and `step` can be compiled, vmapped and scanned. The object itself holds no arrays and
-    is hashable, so that it can be a static argument. A Gymnasium environment shows that it has this
-    form by an attribute `jax_env`.
+    is hashable, so it can be a static argument. A Gymnasium environment provides it as an attribute
+    `jax_env`.
     """
 
     @property
@@ -25,22 +25,22 @@ class JaxEnv(Protocol):
 
     @property
     def action_low(self) -> tuple[float, ...]:
-        """Lowest action, one number for each entry."""
+        """Lower bound of each action dimension."""
 
     @property
     def action_high(self) -> tuple[float, ...]:
-        """Highest action, one number for each entry."""
+        """Upper bound of each action dimension."""
 
     @property
     def horizon(self) -> int:
-        """Steps after which an episode is truncated."""
+        """Number of steps after which an episode is truncated."""
 
     def __hash__(self) -> int: ...
 
     def reset(self, key: PRNGKeyArray) -> tuple[State, Float[Array, " d"]]:
-        """Begin an episode: its state and first observation."""
+        """Start an episode. Returns its state and first observation."""
 
     def step(
         self, state: State, action: Float[Array, " a"]
     ) -> tuple[State, Float[Array, " d"], Float[Array, ""], Bool[Array, ""]]:
-        """Take one step: the new state and observation, the reward, whether the episode is over."""
+        """Take one step. Returns state, observation, reward, and whether the episode terminated."""

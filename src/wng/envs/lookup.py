@@ -71,31 +71,26 @@ def describe(
             f"{env_id!r} has actions of {_show(actions)}, but only Box and Discrete actions are "
             "supported: wrap it in a gymnasium.ActionWrapper before registering it."
         )
+    low: tuple[float, ...] = ()
+    high: tuple[float, ...] = ()
     if isinstance(actions, Discrete):
-        own: dict[str, Any] = {
-            "action_size": int(actions.n),
-            "action_dtype": "int64",
-            "action_low": (),
-            "action_high": (),
-            "action_start": int(actions.start),
-        }
+        size, start, dtype = int(actions.n), int(actions.start), "int64"
     else:
-        own = {
-            "action_size": int(np.prod(actions.shape)),
-            "action_dtype": str(actions.dtype),
-            "action_low": tuple(actions.low.ravel().tolist()),
-            "action_high": tuple(actions.high.ravel().tolist()),
-            "action_start": 0,
-        }
+        size, start, dtype = int(np.prod(actions.shape)), 0, str(actions.dtype)
+        low, high = tuple(actions.low.ravel().tolist()), tuple(actions.high.ravel().tolist())
     return EnvSpec(
         id=env_id,
         backend=backend,
         observation_size=int(np.prod(observations.shape)),
         discrete=isinstance(actions, Discrete),
+        action_size=size,
         replayable=replayable,
         max_episode_steps=max_episode_steps,
         action_shape=actions.shape or (),
-        **own,
+        action_dtype=dtype,
+        action_low=low,
+        action_high=high,
+        action_start=start,
     )
 
 

@@ -1,16 +1,22 @@
 """Makes vector environments."""
 
-from dataclasses import replace
+from collections.abc import Callable
 
-from wng.envs.base import Backend, EnvSpec, VectorEnv, check_arguments
-from wng.envs.envpool import EnvPoolVectorEnv, describe_envpool
+from wng.envs.base import Backend, check_arguments
+from wng.envs.envpool import EnvPoolRunner
 from wng.envs.resolve import BackendChoice, ResolvedEnv, check_backend, resolve
-from wng.envs.seeded import LocalRunner, SeededVectorEnv
-from wng.envs.workers import WorkerRunner, available_cores, why_no_workers
+from wng.envs.vector import LocalRunner, Runner, VectorEnv
+from wng.envs.workers import WorkerRunner, available_cores
 
 # Extra seconds per vector step with workers: 140 to 200 µs with two workers on a busy two-core
 # virtual machine. Messages account for 30 to 60 µs of it, waking up for the rest.
 SIGNALING = 150e-6
+
+RUNNERS: dict[Backend, Callable[..., Runner]] = {
+    "gymnasium": LocalRunner,
+    "workers": WorkerRunner,
+    "envpool": EnvPoolRunner,
+}
 
 
 def make(
@@ -43,22 +49,15 @@ def make(
     check_backend(backend)
     num_envs, seed = int(num_envs), int(seed)
     resolved = as_resolved(env, backend)
-    chosen = _choose(resolved, num_envs) if backend == "auto" else backend
-    return MAKERS[chosen](resolved, num_envs, seed, offset)
+    chosen: Backend = _choose(resolved, num_envs) if backend == "auto" else backend
+    spec = resolved.spec_on(chosen)
+    runner = RUNNERS[chosen](spec, resolved.gym_spec, num_envs, seed, offset)
+    return VectorEnv(spec, num_envs, runner)
 
 
 def as_resolved(env: str | ResolvedEnv, backend: BackendChoice) -> ResolvedEnv:
-    """Resolve an environment for a backend unless that has been done."""
-    if not isinstance(env, ResolvedEnv):
-        return resolve(env, backend)
-    if env.gym_spec is None and backend not in ("auto", env.spec.backend):
-        return resolve(env.spec.id, backend)  # says why Gymnasium does not have it
-    return env
-
-
-def check_env(env_id: str, backend: BackendChoice = "auto") -> EnvSpec:
-    """Return the spec of an environment, or raise a ValueError that says what to do."""
-    return resolve(env_id, backend).spec
+    """Resolve an environment unless that has been done."""
+    return env if isinstance(env, ResolvedEnv) else resolve(env, backend)
 
 
 def workers_are_faster(step_seconds: float, num_envs: int) -> bool:
@@ -69,35 +68,5 @@ def workers_are_faster(step_seconds: float, num_envs: int) -> bool:
 
 def _choose(resolved: ResolvedEnv, num_envs: int) -> Backend:
     seconds = resolved.step_seconds
-    if seconds is not None and workers_are_faster(seconds, num_envs):
-        return "workers"
-    return resolved.spec.backend
-
-
-def _in_process(resolved: ResolvedEnv, num_envs: int, seed: int, offset: int) -> VectorEnv:
-    assert resolved.local_spec is not None
-    spec = replace(resolved.local_spec, backend="gymnasium")
-    runner = LocalRunner(spec, resolved.gym_spec, num_envs, seed, offset)
-    return SeededVectorEnv(spec, num_envs, runner)
-
-
-def _in_workers(resolved: ResolvedEnv, num_envs: int, seed: int, offset: int) -> VectorEnv:
-    assert resolved.local_spec is not None
-    obstacle = why_no_workers(resolved.gym_spec)
-    if obstacle:
-        raise ValueError(
-            f"{resolved.spec.id!r} cannot run in worker processes: {obstacle}; move it to a module "
-            "of its own, or use backend='gymnasium'."
-        )
-    spec = replace(resolved.local_spec, backend="workers")
-    runner = WorkerRunner(spec, resolved.gym_spec, num_envs, seed, offset)
-    return SeededVectorEnv(spec, num_envs, runner)
-
-
-def _in_envpool(resolved: ResolvedEnv, num_envs: int, seed: int, offset: int) -> VectorEnv:
-    pooled = resolved.spec.backend == "envpool"
-    spec = resolved.spec if pooled else describe_envpool(resolved.spec.id)
-    return EnvPoolVectorEnv(spec, num_envs, seed)
-
-
-MAKERS = {"gymnasium": _in_process, "workers": _in_workers, "envpool": _in_envpool}
+    faster = seconds is not None and workers_are_faster(seconds, num_envs)
+    return "workers" if faster else resolved.spec.backend

@@ -1,4 +1,4 @@
-"""Many copies of a MuJoCo task, stepped together on all cores by `mujoco.rollout`."""
+"""Steps many copies of a MuJoCo task together, on all cores, with `mujoco.rollout`."""
 
 import copy
 import os
@@ -13,16 +13,16 @@ from numpy.typing import ArrayLike
 
 from wng.envs.workers import available_cores
 
-STATE = mujoco.mjtState.mjSTATE_FULLPHYSICS.value  # the time, then positions, velocities, ...
-CHUNKS = 16  # pieces of work per thread. More cost scheduling, fewer leave threads without work.
+STATE = mujoco.mjtState.mjSTATE_FULLPHYSICS.value  # time, positions, velocities, ...
+CHUNKS = 16  # chunks of work per thread: more add overhead, fewer leave threads idle
 
 
 class MujocoTask(Protocol):
-    """What a MuJoCo task adds to its model. Functions of states and sensors work on batches.
+    """A MuJoCo model with initial states, observations and rewards, all in batches.
 
-    An environment whose `env.unwrapped` has an attribute `mujoco_task` can be stepped by a
-    `MujocoBatch`. A step holds an action for `frame_skip` steps of the model. Sensor values are
-    those of the last of them, which MuJoCo computes before it moves the state.
+    A Gymnasium environment provides it as an attribute `mujoco_task`; `MujocoBatch` steps it. A
+    step holds an action for `frame_skip` steps of the model. Sensor values belong to the last of
+    these, and MuJoCo computes them before it advances the state.
     """
 
     model: mujoco.MjModel
@@ -34,12 +34,12 @@ class MujocoTask(Protocol):
     action_high: tuple[float, ...]
 
     def initial_state(self, rng: np.random.Generator) -> Float64[np.ndarray, " S"]:
-        """A state (mjSTATE_FULLPHYSICS) at which an episode begins."""
+        """Draw the first state (mjSTATE_FULLPHYSICS) of an episode."""
 
     def observe(
         self, states: Float64[np.ndarray, "n S"], sensors: Float64[np.ndarray, "n K"]
     ) -> Float32[np.ndarray, "n d"]:
-        """Observations, in a new array."""
+        """Compute observations, in a new array."""
 
     def reward(
         self,
@@ -47,34 +47,34 @@ class MujocoTask(Protocol):
         sensors: Float64[np.ndarray, "n K"],
         actions: Float64[np.ndarray, "n a"],
     ) -> Float64[np.ndarray, " n"]:
-        """Rewards of the actions (clipped) that led to these states, in a new array."""
+        """Compute rewards of the clipped actions that led to these states, in a new array."""
 
     def terminated(
         self, states: Float64[np.ndarray, "n S"], sensors: Float64[np.ndarray, "n K"]
     ) -> Bool[np.ndarray, " n"]:
-        """Whether an episode ends in these states, in a new array."""
+        """Tell which of the states end an episode, in a new array."""
 
 
 def default_threads() -> int:
-    """The environment variable WNG_THREADS, or else the cores that this process may use."""
+    """Number of threads: the environment variable WNG_THREADS, or one per available core."""
     text = os.environ.get("WNG_THREADS", "")
     if not text:
         return available_cores()
     if not text.isdecimal() or int(text) < 1:
-        raise ValueError(f"WNG_THREADS must be a whole number, at least 1, got {text!r}.")
+        raise ValueError(f"WNG_THREADS must be a positive integer, got {text!r}.")
     return int(text)
 
 
 class MujocoBatch:
-    """`number` copies of a task, its members, which do not affect each other.
+    """A batch of `number` independent copies of a task, called members.
 
-    A member's trajectory depends on its seed and actions alone, bit for bit: not on the number of
-    threads, nor on the other members. To that end a step begins without a warm start of the
-    constraint solver, so that a state is all that a member carries from one step to the next.
+    A member's trajectory depends only on its seed and actions, bit for bit, not on the number of
+    threads or the other members. Each step starts the constraint solver cold for this reason, so
+    a member carries nothing but its state from one step to the next.
 
-    A member whose simulation fails (a number in it is not finite, or beyond 1e10), or that is given
-    NaN as an action, has NaN as observations and rewards from there to the next reset. A member
-    that has terminated, or has taken `horizon` steps, is stepped on: to stop is up to the caller.
+    If a simulation fails (a value is not finite, or exceeds 1e10) or an action is NaN, the member's
+    observations and rewards are NaN until the next reset. Members keep stepping after termination
+    and beyond `horizon`: the caller decides when to stop.
     """
 
     def __init__(self, task: MujocoTask, number: int, threads: int | None = None) -> None:
@@ -86,7 +86,7 @@ class MujocoBatch:
             )
         self.task, self.number, self.threads = task, number, min(threads, number)
         model = copy.copy(task.model)
-        # MuJoCo would put a failed simulation back to its beginning and go on, as if nothing were.
+        # By default, MuJoCo silently resets a failed simulation and continues.
         model.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_AUTORESET
         self._models = [model] * number
         self._data = [mujoco.MjData(model) for _ in range(self.threads)]
@@ -107,14 +107,14 @@ class MujocoBatch:
 
     @property
     def states(self) -> Float64[np.ndarray, "n S"]:
-        """A copy of the present states (mjSTATE_FULLPHYSICS), NaN where a simulation failed."""
+        """Copy of the current states (mjSTATE_FULLPHYSICS), NaN where a simulation failed."""
         return np.where(self._failed[:, None], np.nan, self._states)
 
     def reset(self, seeds: Sequence[int | np.random.Generator]) -> Float32[np.ndarray, "n d"]:
-        """Begin an episode everywhere, member i with the initial state of seed i."""
+        """Start an episode for every member, from its own seed."""
         if len(seeds) != self.number:
             raise ValueError(
-                f"a batch of {self.number} needs as many seeds to reset, got {len(seeds)}."
+                f"reset() needs one seed for each of the {self.number} members, got {len(seeds)}."
             )
         model, data = self._models[0], self._data[0]
         for i, seed in enumerate(seeds):
@@ -132,12 +132,12 @@ class MujocoBatch:
     ) -> tuple[
         Float32[np.ndarray, "n d"], Float64[np.ndarray, " n"], Bool[np.ndarray, " n"]
     ]:  # fmt: skip
-        """Apply actions [n, a], clipped to the bounds: observations, rewards, terminated."""
+        """Apply actions [n, a], clipped. Returns observations, rewards and terminations."""
         clipped = self._read(actions)
         self._fail(np.isnan(clipped).any(axis=1))
         clipped[self._failed] = 0.0
         self._controls[:] = clipped[:, None]
-        # Rollout stops at the first warning that MuJoCo gives: the time then stands still.
+        # Rollout stops at MuJoCo's first warning; time then stands still.
         expected = self._states[:, 0] + 0.99 * self._duration
         self._pool.rollout(
             self._models,
@@ -163,7 +163,7 @@ class MujocoBatch:
         return observations, rewards, terminated
 
     def close(self) -> None:
-        """End the threads; harmless when repeated."""
+        """Stop the threads. Can be called more than once."""
         self._pool.close()
 
     def _read(self, actions: ArrayLike) -> Float[np.ndarray, "n a"]:
@@ -175,11 +175,11 @@ class MujocoBatch:
                 f"got {list(given.shape)}."
             )
         if not self._started:
-            raise RuntimeError("the batch has no episodes to step: call reset() first.")
+            raise RuntimeError("no episode has started: call reset() first.")
         return np.clip(given, self._low, self._high)
 
     def _fail(self, members: Bool[np.ndarray, " n"]) -> None:
-        """Note failures. Failed members rest: what is not a number goes nowhere but out."""
+        """Mark members as failed and put them at rest, so that no NaN enters the simulation."""
         self._failed |= members
         self._states[self._failed] = self._rest
         self._sensors[self._failed] = 0.0

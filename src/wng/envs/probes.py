@@ -1,4 +1,4 @@
-"""Tiny environments with known values, to check an agent (or a backend) with.
+"""Tiny environments with known values, for testing agents and backends.
 
 Importing `wng.envs` registers them with Gymnasium, under the ids in `PROBES`.
 """
@@ -13,7 +13,7 @@ Step = tuple[np.ndarray, float, bool, bool, dict[str, Any]]
 
 
 class _Probe(gymnasium.Env):
-    """One step, a zero observation and an action without effect, unless a subclass differs."""
+    """One step with a zero observation, reward 1 and an action without effect."""
 
     size, bound, discrete = 1, 1.0, False
 
@@ -22,54 +22,50 @@ class _Probe(gymnasium.Env):
         self.action_space = Discrete(2) if self.discrete else Box(-1.0, 1.0, (1,), np.float32)
         self.observation, self.steps = np.zeros(self.size, np.float32), 0
 
-    def begin(self) -> np.ndarray:
-        """The first observation of an episode."""
+    def _begin(self) -> np.ndarray:
         return np.zeros(self.size, np.float32)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        """Begin an episode."""
+        """Start an episode."""
         super().reset(seed=seed)
-        self.observation, self.steps = self.begin(), 0
+        self.observation, self.steps = self._begin(), 0
         return self.observation, {}
 
     def step(self, action: Any) -> Step:
         """Take one step."""
         self.steps += 1
-        reward = self.reward(float(np.reshape(action, ())))
+        reward = self._reward(float(np.reshape(action, ())))
         return self.observation, reward, True, False, {}
 
-    def reward(self, action: float) -> float:
-        """The reward of the step."""
+    def _reward(self, action: float) -> float:
         return 1.0
 
 
 class _RandomSign(_Probe):
-    """The observation is −1 or 1, at random."""
+    """A probe whose observation is −1 or 1, at random."""
 
-    def begin(self) -> np.ndarray:
-        """A random sign."""
+    def _begin(self) -> np.ndarray:
         return np.array([self.np_random.choice([-1.0, 1.0])], np.float32)
 
 
 class ProbeConstant(_Probe):
-    """One step with reward 1. Value 1: does the value function learn at all?"""
+    """One step with reward 1. Value 1. Tests that the value function learns at all."""
 
 
 class ProbeObservation(_RandomSign):
-    """One step with the observation, ±1, as the reward. V(s) = s: does the value see the state?"""
+    """One step with reward s = ±1. V(s) = s. Tests that the value depends on the state."""
 
-    def reward(self, action: float) -> float:
-        """The observation."""
+    def _reward(self, action: float) -> float:
         return float(self.observation[0])
 
 
 class ProbeDiscount(_Probe):
-    """Two steps, observations 0 and 1, reward 1 at the end. V(0) = γ, V(1) = 1: discounting."""
+    """Two steps, s = 0 then 1, reward 1 at the end. V(0) = γ, V(1) = 1. Tests discounting."""
 
     def step(self, action: Any) -> Step:
-        """Move from 0 to 1, then end."""
+        """Move from 0 to 1, then terminate."""
         self.steps += 1
         self.observation = np.ones(1, np.float32)
         last = self.steps == 2
@@ -79,16 +75,14 @@ class ProbeDiscount(_Probe):
 class ProbeAction(_Probe):
     """One step with reward −(a − 0.5)². Best action 0.5, value 0."""
 
-    def reward(self, action: float) -> float:
-        """A parabola."""
+    def _reward(self, action: float) -> float:
         return -((action - 0.5) ** 2)
 
 
 class ProbeContextual(_RandomSign):
-    """One step with reward −(a − s/2)², s = ±1. Best action s/2, value 0; blind at best −0.25."""
+    """One step with reward −(a − s/2)², s = ±1. Best action s/2, value 0; −0.25 if blind to s."""
 
-    def reward(self, action: float) -> float:
-        """A parabola around half the observation."""
+    def _reward(self, action: float) -> float:
         return -((action - float(self.observation[0]) / 2) ** 2)
 
 
@@ -97,47 +91,44 @@ class ProbeDiscreteAction(_Probe):
 
     discrete = True
 
-    def reward(self, action: float) -> float:
-        """The action."""
+    def _reward(self, action: float) -> float:
         return action
 
 
 class ProbeDiscreteContextual(_RandomSign):
-    """One step, reward 1 for action 1 where s = 1 and 0 where s = −1. Value 1; blind 0.5."""
+    """One step, reward 1 for action 1 if s = 1, for action 0 if s = −1. Value 1; 0.5 if blind."""
 
     discrete = True
 
-    def reward(self, action: float) -> float:
-        """Whether the action fits the observation."""
+    def _reward(self, action: float) -> float:
         return float((action == 1) == (self.observation[0] > 0))
 
 
 class ProbeTruncation(_Probe):
-    """Reward 1 at every step, truncated after 5 and never terminated. V = 1/(1 − γ): bootstrap."""
+    """Reward 1 at every step, truncated after 5. V = 1/(1 − γ). Tests bootstrapping."""
 
     def step(self, action: Any) -> Step:
-        """Go on."""
+        """Take one step."""
         self.steps += 1
         return self.observation, 1.0, False, self.steps >= 5, {}
 
 
 class ProbeCounter(_Probe):
-    """Observation [steps so far, length of the episode]; reward 1 at every step.
+    """Reward 1 at every step, observation [steps so far, length of the episode].
 
-    The length is drawn from 1 to 6. An episode of odd length terminates, one of even length is
-    truncated; either way its last observation is [length, length]. V = Σ_{t < remaining} γᵗ where
-    the length is odd; where it is even, that plus γ^remaining times what an agent makes of the last
-    observation, which it never acts on. Meant for checking terminal observations.
+    The length is drawn from 1 to 6. Episodes of odd length terminate, those of even length are
+    truncated; the last observation is [length, length]. V = Σ_{t < remaining} γᵗ for odd lengths;
+    even lengths add γ^remaining times the agent's value of the last observation, which it never
+    acts on. Tests final observations.
     """
 
     size, bound = 2, 6.0
 
-    def begin(self) -> np.ndarray:
-        """Draw a length."""
+    def _begin(self) -> np.ndarray:
         return np.array([0, self.np_random.integers(1, 7)], np.float32)
 
     def step(self, action: Any) -> Step:
-        """Count."""
+        """Count the step."""
         self.steps += 1
         length = int(self.observation[1])
         self.observation = np.array([self.steps, length], np.float32)

@@ -1,13 +1,13 @@
 """Resolves an environment id once per run: everything that callers need to know about it."""
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 import gymnasium
 from gymnasium.envs.registration import EnvSpec as GymSpec
 
-from wng.envs.base import EnvSpec
+from wng.envs.base import Backend, EnvSpec
 from wng.envs.envpool import describe_envpool, known_to_envpool, same_task
 from wng.envs.jax_env import JaxEnv
 from wng.envs.lookup import describe, find
@@ -21,27 +21,25 @@ BackendChoice = Literal["auto", "gymnasium", "workers", "envpool"]
 class ResolvedEnv:
     """An environment that was found and can be used.
 
-    Pickling keeps the id only: the receiving process resolves it again.
-
-    Attributes:
-      spec: Spaces and backend. With backend "auto", `make` may still choose worker processes.
-      local_spec: `spec` as Gymnasium runs it; differs from `spec` if EnvPool was chosen.
-      gym_spec: Gymnasium's own spec, or None if only EnvPool has the environment.
-      jax_env: The environment as pure JAX functions, or None.
-      mujoco_task: The environment as a `wng.envs.mujoco_batch.MujocoTask`, or None.
-      map: Top view of a wall task, or None.
-      render_modes: Render modes that the environment supports.
-      step_seconds: Median time of a step. None if worker processes are not an option.
+    Pickling keeps the id and the backend only: the receiving process resolves them again.
     """
 
-    spec: EnvSpec
-    local_spec: EnvSpec | None = None
-    gym_spec: GymSpec | None = None
-    jax_env: JaxEnv | None = None
-    mujoco_task: Any = None
-    map: Map | None = None
+    spec: EnvSpec  # with backend "auto", `make` may still choose worker processes
+    local_spec: EnvSpec | None = None  # `spec` if Gymnasium runs it, even if EnvPool was chosen
+    gym_spec: GymSpec | None = None  # None if only EnvPool has the environment
+    jax_env: JaxEnv | None = None  # the environment as pure functions
+    mujoco_task: Any = None  # the environment as a `wng.envs.mujoco_batch.MujocoTask`
+    map: Map | None = None  # top view of a wall task
     render_modes: tuple[str, ...] = ()
-    step_seconds: float | None = None
+    step_seconds: float | None = None  # median; measured if worker processes may be chosen
+
+    def spec_on(self, backend: Backend) -> EnvSpec:
+        """Return the spec of the environment on a backend."""
+        if backend == self.spec.backend:
+            return self.spec
+        if self.local_spec is None or backend == "envpool":
+            return resolve(self.spec.id, backend).spec  # or an error that says why not
+        return replace(self.local_spec, backend=backend)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return resolve, (self.spec.id, self.spec.backend)
@@ -60,12 +58,11 @@ def resolve(env_id: str, backend: BackendChoice = "auto") -> ResolvedEnv:
     check_backend(backend)
     if backend != "envpool":
         return _resolve_gymnasium(env_id, backend)
-    pooled = ResolvedEnv(describe_envpool(env_id))
+    spec = describe_envpool(env_id)
     try:
-        found = _resolve_gymnasium(env_id, "gymnasium")
+        return replace(_resolve_gymnasium(env_id, "gymnasium"), spec=spec)
     except ValueError:  # only EnvPool has it
-        return pooled
-    return ResolvedEnv(**{**vars(found), "spec": pooled.spec})
+        return ResolvedEnv(spec)
 
 
 def check_backend(backend: str) -> None:
@@ -91,12 +88,8 @@ def _resolve_gymnasium(env_id: str, backend: str) -> ResolvedEnv:
         if backend == "auto" and known_to_envpool(full_id):
             pooled = describe_envpool(full_id)
             spec = pooled if same_task(spec, pooled) else spec
-        timed = (
-            backend == "auto"
-            and spec is local_spec
-            and available_cores() > 1
-            and not why_no_workers(gym_spec)
-        )
+        undecided = backend == "auto" and spec is local_spec
+        timed = undecided and available_cores() > 1 and not why_no_workers(gym_spec)
         return ResolvedEnv(
             spec=spec,
             local_spec=local_spec,

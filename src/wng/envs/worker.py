@@ -1,7 +1,7 @@
-"""A slice of the environments, and the process that steps it for `wng.envs.workers`.
+"""A slice of the environments, and the worker process that steps it for `wng.envs.workers`.
 
-That process runs this file as a script. It imports NumPy and Gymnasium only, so that a worker
-starts in a fraction of a second and holds no JAX; keep it so.
+Workers run this file as a script. It must import NumPy and Gymnasium only, so that a worker starts
+in a fraction of a second and does not load JAX.
 """
 
 import contextlib
@@ -21,60 +21,43 @@ from typing import Any, NamedTuple
 import gymnasium
 import numpy as np
 
-# One byte each, read and written without framing, which halves the cost of a message.
-OK, FAILED, RESET, STEP, RESTORE = b"o", b"f", b"r", b"s", b"a"
+# Commands and answers are single bytes without framing, which halves the cost of a message.
+OK, FAILED = b"o", b"f"
+COMMANDS = {"reset": b"r", "step": b"s", "restore": b"a"}
 
 
 class Buffers(NamedTuple):
-    """What goes in and out of the environments, one row for each."""
+    """Inputs and outputs of the environments, one row for each."""
 
     actions: np.ndarray  # in the environment's own shape and type
     observations: np.ndarray
     final_observations: np.ndarray
-    rewards: np.ndarray  # after a restore: the returns so far
+    rewards: np.ndarray  # after a restore: returns so far
     terminated: np.ndarray
     truncated: np.ndarray
-    episodes: np.ndarray  # numbers of the present episodes, kept by the parent
+    episodes: np.ndarray  # episode numbers, set by the parent
 
     @classmethod
-    def layout(
-        cls, num_envs: int, size: int, action_shape: tuple[int, ...], action_dtype: str
-    ) -> list[tuple[tuple[int, ...], str]]:
-        """Shape and type of each array."""
-        rows = (num_envs,)
-        return [
-            ((*rows, *action_shape), action_dtype),
-            ((*rows, size), "float32"),
-            ((*rows, size), "float32"),
-            (rows, "float64"),
-            (rows, "bool"),
-            (rows, "bool"),
-            (rows, "int64"),
-        ]
+    def over(cls, rows: np.ndarray) -> "Buffers":
+        """Return views of the fields of an array of `row_type`."""
+        return cls(*(rows[name] for name in cls._fields))
 
     @classmethod
-    def over(cls, memory: Any, layout: list[tuple[tuple[int, ...], str]]) -> "Buffers":
-        """The arrays, one after the other in `memory`, each from a multiple of 64 bytes."""
-        arrays, offset = [], 0
-        for shape, dtype in layout:
-            arrays.append(np.ndarray(shape, dtype, buffer=memory, offset=offset))
-            offset += -(-arrays[-1].nbytes // 64) * 64
-        return cls(*arrays)
-
-    def rows(self, rows: slice) -> "Buffers":
-        """Views of some of the rows."""
-        return Buffers(*(array[rows] for array in self))
+    def local(cls, spec: Any, num_envs: int) -> "Buffers":
+        """Return contiguous arrays, not shared with another process, given the `EnvSpec`."""
+        return cls(*(field.copy() for field in cls.over(np.zeros(num_envs, row_type(spec)))))
 
 
-def buffer_bytes(layout: list[tuple[tuple[int, ...], str]]) -> int:
-    """Size of the memory that `Buffers.over` needs."""
-    return sum(
-        -(-int(np.prod(shape)) * np.dtype(dtype).itemsize // 64) * 64 for shape, dtype in layout
-    )
+def row_type(spec: Any) -> np.dtype:
+    """Return the type of a row of `Buffers`, given the `EnvSpec`."""
+    types = [spec.action_dtype, "float32", "float32", "float64", "bool", "bool", "int64"]
+    size = (spec.observation_size,)
+    shapes = [spec.action_shape, size, size, (), (), (), ()]
+    return np.dtype(list(zip(Buffers._fields, types, shapes, strict=True)), align=True)
 
 
 class EnvFailedError(Exception):
-    """The environment with index `index` raised an exception."""
+    """Raised when the environment with index `index` raises an exception."""
 
     def __init__(self, index: int, message: str) -> None:
         super().__init__(index, message)
@@ -82,10 +65,9 @@ class EnvFailedError(Exception):
 
 
 def make_env(spec: Any) -> gymnasium.Env:
-    """An environment without Gymnasium's checker, which costs time.
+    """Make an environment without Gymnasium's checker, which is slow.
 
-    In silence: what there is to say was said when the id was looked up, and need not be repeated
-    for every copy.
+    Warnings are suppressed: they appeared when the id was looked up.
     """
     with warnings.catch_warnings(), quiet():
         warnings.simplefilter("ignore")
@@ -93,30 +75,30 @@ def make_env(spec: Any) -> gymnasium.Env:
 
 
 def episode_seed(seed: int, index: int, episode: int) -> int:
-    """The seed of an episode: a function of nothing but the run, the environment and its number."""
+    """Derive the seed of an episode from the run's seed, the environment and the episode number."""
     return int(np.random.SeedSequence([seed, index, episode]).generate_state(1)[0])
 
 
 class EnvSlice:
     """Environments `first`, `first + 1`, …, one for each row of the buffers.
 
-    Their episodes are those of environments `offset + first`, … of a larger set.
+    They have the episodes of environments `offset + first`, … of a larger set.
     """
 
     def __init__(self, spec: Any, seed: int, first: int, buffers: Buffers, offset: int = 0) -> None:
         self._spec, self._seed, self._first, self._buffers = spec, seed, first, buffers
         self._number = offset + first
         self._envs = [make_env(spec) for _ in buffers.rewards]
-        self._fresh = [True] * len(self._envs)  # has had no episode yet
+        self._fresh = [True] * len(self._envs)  # no episode yet
         self._shape = self._envs[0].observation_space.shape or ()
         shape = (len(self._envs), *self._shape)
-        # The environment's own shape: each row is then written without flattening it first.
+        # In the environment's own shape, so that rows need no flattening.
         self._observations = buffers.observations.reshape(shape)
         self._final_observations = buffers.final_observations.reshape(shape)
 
     def _begin(self, k: int, episode: int) -> None:
-        # A simulator may begin its first episode a little differently from all later ones
-        # (PyBullet's walkers do), so a later one is preceded by the first one in a new simulator.
+        # In some simulators (PyBullet's walkers), the first episode starts slightly differently
+        # from later ones, so a new simulator starts the first episode before a later one.
         if self._fresh[k] and episode > 0:
             self._envs[k].reset(seed=episode_seed(self._seed, self._number + k, 0))
         self._fresh[k] = False
@@ -125,7 +107,7 @@ class EnvSlice:
         self._observations[k] = self._checked(observation)
 
     def _checked(self, observation: Any) -> Any:
-        """NumPy would spread one number, or a shorter row, over the whole row."""
+        """Check the shape: NumPy would broadcast a number, or a shorter row."""
         if np.shape(observation) != self._shape:
             raise ValueError(
                 f"an observation has shape {list(np.shape(observation))} instead of "
@@ -134,20 +116,20 @@ class EnvSlice:
         return observation
 
     def reset(self) -> None:
-        """Begin the episodes whose numbers stand in the buffers."""
+        """Start the episodes whose numbers are in the buffers."""
         for k, episode in enumerate(self._buffers.episodes.tolist()):
             with self._guard(k):
                 self._begin(k, episode)
 
     def step(self) -> None:
-        """Take the actions that stand in the buffers, and begin a new episode where one ends."""
+        """Take the actions in the buffers, and start a new episode where one ends."""
         b, final = self._buffers, self._final_observations
         k = 0
         try:
-            # A number beyond float32 becomes an infinity; the trainer deals with those.
+            # Values beyond float32 become infinite; the trainer handles those.
             with np.errstate(over="ignore", invalid="ignore"):
                 for k, env in enumerate(self._envs):
-                    # A copy: an environment may keep its action, and the buffer is reused.
+                    # A copy, because an environment may keep its action and the buffer is reused.
                     observation, b.rewards[k], b.terminated[k], b.truncated[k], _ = env.step(
                         b.actions[k].copy()
                     )
@@ -159,7 +141,7 @@ class EnvSlice:
             raise EnvFailedError(self._first + k, _describe(error)) from error
 
     def restore(self, steps: np.ndarray, actions: np.ndarray) -> None:
-        """Rebuild, in new environments, the episodes whose numbers stand in the buffers."""
+        """Replay, in new environments, the episodes whose numbers are in the buffers."""
         b = self._buffers
         for k, episode in enumerate(b.episodes.tolist()):
             with self._guard(k):
@@ -168,7 +150,7 @@ class EnvSlice:
                 self._begin(k, episode)
                 total, ended = 0.0, False
                 for action in actions[k, : steps[k]]:
-                    total = np.nan if ended else total  # an end that the saved episode had not
+                    total = np.nan if ended else total  # ended too early
                     observation, reward, terminated, truncated, _ = self._envs[k].step(
                         action.copy()
                     )
@@ -184,7 +166,7 @@ class EnvSlice:
 
     @contextlib.contextmanager
     def _guard(self, k: int) -> Iterator[None]:
-        """Say which environment raised an exception; let numbers beyond float32 be infinite."""
+        """Report which environment raised an exception; let values beyond float32 be infinite."""
         try:
             with quiet_bullet(self._spec.id), np.errstate(over="ignore", invalid="ignore"):
                 yield
@@ -194,7 +176,7 @@ class EnvSlice:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Hide what C libraries print (to the descriptors, which Python's redirection leaves alone)."""
+    """Hide the output of C libraries, which Python's own redirection does not catch."""
     if os.name != "posix":
         yield
         return
@@ -220,7 +202,7 @@ def quiet() -> Iterator[None]:
 
 
 def quiet_bullet(env_id: str) -> contextlib.AbstractContextManager[None]:
-    """Hide PyBullet's announcements, which come whenever a simulator starts."""
+    """Hide the messages that PyBullet prints whenever a simulator starts."""
     return quiet() if "Bullet" in env_id else contextlib.nullcontext()
 
 
@@ -229,58 +211,49 @@ def _describe(error: BaseException) -> str:
 
 
 def read_byte(connection: Connection) -> bytes:
-    """Wait for a byte from the other side."""
+    """Wait for a byte from the other process."""
     byte = os.read(connection.fileno(), 1)
     if not byte:
         raise EOFError
     return byte
 
 
-def write_byte(connection: Connection, byte: bytes) -> None:
-    """Send a byte to the other side."""
-    os.write(connection.fileno(), byte)
-
-
 def main() -> None:
-    """Serve one slice until the parent closes the connection, or dies."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent deals with Ctrl-C
-    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+    """Run one slice until the parent closes the connection or dies."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
+    threading.Thread(target=_exit_with, args=(os.getppid(),), daemon=True).start()
     parent, memory = Connection(int(sys.argv[1])), int(sys.argv[2])
     environments = None
     with contextlib.suppress(EOFError, ConnectionError):
         try:
             sys.path[:] = parent.recv()
-            spec, seed, offset, first, last, layout = parent.recv()
-            buffers = Buffers.over(mmap.mmap(memory, buffer_bytes(layout)), layout)
-            environments = EnvSlice(spec, seed, first, buffers.rows(slice(first, last)), offset)
+            spec, seed, offset, first, last, row = parent.recv()
+            rows = np.frombuffer(mmap.mmap(memory, 0), row)
+            environments = EnvSlice(spec, seed, first, Buffers.over(rows[first:last]), offset)
         except Exception as error:
-            write_byte(parent, FAILED)
+            os.write(parent.fileno(), FAILED)
             parent.send((-1, _describe(error), traceback.format_exc()))
             return
-        write_byte(parent, OK)
+        os.write(parent.fileno(), OK)
+        methods = {byte: getattr(environments, name) for name, byte in COMMANDS.items()}
         while True:
             command = read_byte(parent)
             try:
-                if command == STEP:
-                    environments.step()
-                elif command == RESET:
-                    environments.reset()
-                else:
-                    environments.restore(*parent.recv())
+                methods[command](*(parent.recv() if command == COMMANDS["restore"] else ()))
             except EnvFailedError as error:
-                write_byte(parent, FAILED)
+                os.write(parent.fileno(), FAILED)
                 parent.send((error.index, error.message, traceback.format_exc()))
             else:
-                write_byte(parent, OK)
+                os.write(parent.fileno(), OK)
     if environments is not None:
         environments.close()
 
 
-def _end_with(parent: int) -> None:
-    """An environment that hangs does not notice that the parent has been killed: end it."""
+def _exit_with(parent: int) -> None:
+    """Exit after the parent was killed, which an environment that hangs does not notice."""
     while os.getppid() == parent:
         time.sleep(1)
-    time.sleep(3)  # for others to close their environments
+    time.sleep(3)  # time to close the environments if nothing hangs
     os._exit(1)
 
 

@@ -1,103 +1,109 @@
-"""Every setting of an evolution run, in one frozen dataclass."""
+"""Settings of a strategy, and of a run that evolves a policy with it."""
 
 from dataclasses import dataclass
 from typing import Literal
 
-from wng.evolution.fitness import Shaping
-from wng.evolution.policies import Kind
-from wng.evolution.strategy import Geometry, Proximity
+from wng.evolution.axes import GEOMETRIES, PROXIMITIES
 from wng.runs.settings import Limits
 
+Shaping = Literal["standardize", "ranks"]
+PolicyKind = Literal["toeplitz", "dense"]
 Backend = Literal["auto", "jax", "mujoco", "gymnasium", "workers"]
 
 
 @dataclass(frozen=True)
-class EvolutionConfig:
-    """Settings of a run. The method and the environment choose the defaults (`wng methods`)."""
+class StrategyConfig:
+    """Settings of a strategy with ask and tell, the same for `wng.WNES` and `wng train wnes`."""
 
-    # What is learned
-    proximity: Proximity = "none"
-    """Global term of the fitness: novelty, or the Wasserstein distance to earlier behaviours."""
-    geometry: Geometry = "euclidean"
-    """Local metric that turns the gradient into a direction."""
+    proximity: str = "none"
+    """Distance that is added to the fitness: none, novelty, wasserstein, or module:object."""
+    geometry: str = "euclidean"
+    """Metric of the direction of a step: euclidean, wasserstein, or module:object."""
 
-    # Population
     population: int = 100
-    """Members of a generation, in antithetic pairs."""
+    """N, the number of members in a generation."""
     sigma: float = 0.05
-    """Standard deviation of the perturbations."""
+    """σ, the standard deviation of the perturbations."""
+    antithetic: bool = True
+    """Perturb members 2i and 2i+1 in opposite directions."""
     shaping: Shaping = "standardize"
-    """Scale of returns within a generation: standardize, or ranks."""
+    """Scale of returns within a generation: standardize, or ranks (centered)."""
     learning_rate: float = 0.02
-    """Of Adam."""
+    """Learning rate of Adam."""
     max_norm: float = 0.0
-    """Shorten the direction to this norm before Adam; 0: leave it."""
+    """Largest norm of the direction before Adam; 0 turns clipping off."""
 
-    # Episodes
-    backend: Backend = "auto"
-    """Where episodes run: compiled (jax), batches on all cores (mujoco), this process, workers."""
-    horizon: int = 0
-    """Most steps of an episode; 0: the environment's own limit."""
-    action_noise: float = 0.1
-    """Standard deviation of noise on actions, in units of half their range."""
-
-    # Policy
-    policy: Kind = "toeplitz"
-    """Weight matrices: toeplitz, of few parameters, or dense."""
-    hidden: tuple[int, ...] = (16, 16)
-    """Widths of the tanh layers."""
-
-    # Behaviour
-    embedding: str = "final-state"
-    """Behaviour Φ of an episode: final-state, reward-to-go, trajectory-actions, or
-    module:function."""
-
-    # Proximity
     beta: float = 0.5
-    """Weight of the distance in the fitness; the return has 1 − beta."""
+    """β, the weight of the distance in the fitness; the return has 1 − β."""
     memory: int = 2
-    """proximity=wasserstein: earlier populations that the distance is to."""
+    """proximity=wasserstein: number of earlier populations that the distance is to."""
     dual_features: int = 200
-    """Random features of the two test functions."""
+    """proximity=wasserstein: random features of the two test functions."""
     dual_gamma: float = 0.1
-    """Smoothing of the distance, in units of the mean squared distance of behaviours."""
+    """proximity=wasserstein: smoothing of W₂, relative to the mean squared distance."""
     dual_steps: int = 100
-    """Ascent steps on the test functions in a generation."""
+    """proximity=wasserstein: ascent steps on the test functions per generation."""
     archive: int = 1000
-    """proximity=novelty: past behaviours that are remembered."""
+    """proximity=novelty: number of past behaviors in the archive."""
     neighbors: int = 10
-    """The nearest of them that a behaviour is compared with."""
+    """proximity=novelty: number of nearest behaviors that novelty is measured by."""
 
-    # Geometry
     delta: float = -1.3
-    """δ ≤ 1, the share of the natural gradient in the direction; negative: move behaviours."""
+    """δ ≤ 1, the share of the natural gradient; a negative one moves behaviors on purpose."""
     num_basis: int = 20
     """M, the rank of the metric."""
     damping: float = 0.1
-    """ε; a multiple of the metric's largest eigenvalue with relative_damping."""
+    """ε, the damping of the metric; see relative_damping."""
     relative_damping: bool = True
-    """Whether it is."""
+    """Multiply the damping by the largest eigenvalue of the metric."""
 
     def __post_init__(self) -> None:
         LIMITS.check(self)
-        if self.population % 2:
+        if self.antithetic and self.population % 2:
             raise ValueError(
-                f"population={self.population} must be even: members come in antithetic pairs."
+                f"population={self.population} must be even with antithetic pairs: use "
+                f"{self.population + 1}, or turn antithetic off."
             )
         if abs(self.beta) > 1:
             raise ValueError(f"beta must be from -1 to 1, got {self.beta}.")
-        if self.geometry == "wasserstein" and self.num_basis > self.population:
-            raise ValueError(
-                f"num_basis={self.num_basis} needs as many behaviours, but the population is only "
-                f"{self.population}: lower num_basis."
-            )
+
+
+@dataclass(frozen=True)
+class EvolutionConfig(StrategyConfig):
+    """Settings of a run. The method and the environment choose the defaults (`wng methods`)."""
+
+    backend: Backend = "auto"
+    """Where episodes run: compiled (jax), in batches on all cores (mujoco), in this process
+    (gymnasium), or in worker processes (workers)."""
+    horizon: int = 0
+    """Maximum number of steps in an episode; 0 uses the environment's time limit."""
+    action_noise: float = 0.1
+    """Standard deviation of the noise on actions, in units of half their range."""
+
+    policy: PolicyKind = "toeplitz"
+    """Weight matrices of the policy: toeplitz (few parameters) or dense."""
+    hidden: tuple[int, ...] = (16, 16)
+    """Widths of the tanh layers."""
+
+    embedding: str = "final-state"
+    """Behavior Φ of an episode: final-state, reward-to-go, trajectory-actions, or
+    module:function."""
 
 
 LIMITS = Limits(
-    registries={},
+    registries={"proximity": PROXIMITIES, "geometry": GEOMETRIES},
     at_least={"horizon": 0, "population": 2},
     any_sign=("delta", "beta"),
     at_most_one=("delta",),
     may_be_zero=("max_norm", "action_noise"),
 )
-GROUPS: dict[str, str] = {}
+# Groups of flags in --help, by the first setting of each.
+GROUPS = {
+    "proximity": "axes",
+    "population": "population",
+    "beta": "proximity",
+    "delta": "geometry",
+    "backend": "episodes",
+    "policy": "policy",
+    "embedding": "behavior",
+}

@@ -2,23 +2,33 @@ r"""From returns to a gradient.
 
     ĝ = 1/(Nσ²) Σ_n F_n (θ̃_n − θ)      (eq. `ES_gradient`)
 
-estimates ∇_θ E[F(θ + σε)] without bias for any F that does not depend on the sample; σ is a
+is an unbiased estimate of ∇_θ E[F(θ + σε)] for any F that does not depend on the sample; σ is a
 standard deviation (the paper calls it a variance in one place, and divides by Nσ). F is a return
-that has been given a scale of its own: standardised, or replaced by its rank.
+on a scale of its own: standardized, or replaced by its rank.
 
 Members whose return is not finite are left out everywhere: `kept` is False for them.
 """
 
-from typing import Literal
+from collections.abc import Callable
+from typing import NamedTuple
 
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-Shaping = Literal["standardize", "ranks"]
+from wng.evolution.config import Shaping
+
+
+class Sample(NamedTuple):
+    """The members of a generation and how they behaved, as proximities and geometries see them."""
+
+    returns: Float[Array, " N"]  # shaped; 0 for members that are left out
+    noise: Float[Array, "N p"]  # θ̃_n − θ; 0 for members that are left out
+    behaviors: Float[Array, "N d"]  # those left out repeat another's; d = 0 if nobody needs them
+    kept: Bool[Array, " N"]
 
 
 def standardized(values: Float[Array, " N"], kept: Bool[Array, " N"]) -> Float[Array, " N"]:
-    """Mean 0 and standard deviation 1 over the kept members; 0 for the others, and if all agree."""
+    """Scale kept members to mean 0 and standard deviation 1; others, and equal ones, get 0."""
     count = jnp.maximum(kept.sum(), 1)
     values = jnp.where(kept, values, 0)
     centered = jnp.where(kept, values - values.sum() / count, 0)
@@ -29,14 +39,17 @@ def standardized(values: Float[Array, " N"], kept: Bool[Array, " N"]) -> Float[A
 
 
 def centered_ranks(values: Float[Array, " N"], kept: Bool[Array, " N"]) -> Float[Array, " N"]:
-    """Ranks from −½ (lowest) to ½ (highest), equal ones shared; 0 for members left out."""
+    """Rank from −½ (lowest) to ½ (highest), ties shared; 0 for members left out."""
     pairs = kept[:, None] & kept[None, :]
     below = jnp.where(pairs, values[:, None] > values[None, :], False).sum(axis=1)
     above = jnp.where(pairs, values[:, None] < values[None, :], False).sum(axis=1)
     return 0.5 * (below - above) / jnp.maximum(kept.sum() - 1, 1)
 
 
-SHAPINGS = {"standardize": standardized, "ranks": centered_ranks}
+SHAPINGS: dict[Shaping, Callable[[Array, Array], Array]] = {
+    "standardize": standardized,
+    "ranks": centered_ranks,
+}
 
 
 def es_gradient(
@@ -45,13 +58,13 @@ def es_gradient(
     sigma: float | Array,
     kept: Bool[Array, " N"] | None = None,
 ) -> Float[Array, " p"]:
-    """ĝ, the gradient of the expected fitness under N(θ, σ²I) in θ   (eq. `ES_gradient`).
+    """Estimate ĝ, the gradient in θ of the expected fitness under N(θ, σ²I)  (eq. `ES_gradient`).
 
     Args:
       noise: θ̃_n − θ.
-      fitness: F_n; members that are left out have 0.
-      sigma: standard deviation of the noise.
-      kept: members that count; all by default.
+      fitness: F_n, 0 for members that are left out.
+      sigma: Standard deviation of the noise.
+      kept: Members that count; all by default.
     """
     count = noise.shape[0] if kept is None else jnp.maximum(kept.sum(), 1)
     return fitness @ noise / (count * sigma**2)

@@ -1,15 +1,15 @@
-"""Where the members of each generation ended, kept beside a run for pictures."""
+"""Maps: where the members of each generation ended, written beside a run for plots."""
 
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from wng.evolution.evaluators import Episodes
+from wng.evolution.episodes import Episodes
 from wng.runs import checkpoint
 from wng.runs.trees import check_kinds
 
-POINTS = np.zeros((0, 2), np.float32)  # what both arrays are like
+POINTS = np.zeros((0, 2), np.float32)  # dtype and rank of both arrays
 
 
 class Generation(NamedTuple):
@@ -17,7 +17,7 @@ class Generation(NamedTuple):
 
     number: int
     finals: np.ndarray  # [N, 2], where the members ended
-    path: np.ndarray  # [steps, 2], of the policy at the centre
+    path: np.ndarray  # [steps, 2], of the policy at the center
 
 
 def keep_map(run: Path, generation: int, episodes: Episodes) -> None:
@@ -30,7 +30,7 @@ def keep_map(run: Path, generation: int, episodes: Episodes) -> None:
 
 
 def read_maps(run: Path, until: int) -> list[Generation]:
-    """All generations up to `until`, in order; later ones are of a session that was cut off."""
+    """Read all generations up to `until`, in order; an interrupted session may leave later ones."""
     found = []
     for path in sorted((run / "maps").glob("[0-9]*.safetensors")):
         number = int(path.stem) if path.stem.isdecimal() else 0
@@ -38,10 +38,10 @@ def read_maps(run: Path, until: int) -> list[Generation]:
             try:
                 arrays, _ = checkpoint.read(path)
                 check_kinds(arrays, {"finals": POINTS, "path": POINTS})
-                finals, centre = (arrays[name].reshape(-1, 2) for name in ("finals", "path"))
-                found.append(Generation(number, finals, centre))
+                finals, center = (arrays[name].reshape(-1, 2) for name in ("finals", "path"))
+                found.append(Generation(number, finals, center))
             except (KeyError, ValueError):
                 raise ValueError(f"{path} is damaged: delete it to draw the others.") from None
     if not found:
-        raise ValueError(f"{run} has no maps: only wall tasks trained by evolution have.")
+        raise ValueError(f"{run} has no maps: only runs of evolution strategies on wall tasks do.")
     return found

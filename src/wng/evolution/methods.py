@@ -1,26 +1,25 @@
-"""The table of methods, their presets, and the classes with ask and tell."""
+"""The table of methods and their presets."""
 
 from typing import Any
 
 from wng.evolution.config import EvolutionConfig
-from wng.evolution.strategy import Geometry, Proximity, Strategy
 from wng.runs import settings as shared
 from wng.runs.settings import Method, Settings
 
 
-def _method(title: str, proximity: Proximity, geometry: Geometry, about: str) -> Method:
+def _method(title: str, proximity: str, geometry: str, about: str) -> Method:
     return Method(title, {"proximity": proximity, "geometry": geometry}, about)
 
 
 METHODS: dict[str, Method] = {
     "es": _method("ES", "none", "euclidean", "evolution strategy"),
-    "esclip": _method("ES-clip", "none", "euclidean", "the same, its direction clipped by norm"),
-    "nsres": _method("NSR-ES", "novelty", "euclidean", "novelty beside the return"),
-    "bges": _method("BGES", "wasserstein", "euclidean", "W₂ to earlier behaviours beside it"),
+    "esclip": _method("ES-clip", "none", "euclidean", "ES with its direction clipped by norm"),
+    "nsres": _method("NSR-ES", "novelty", "euclidean", "return and novelty"),
+    "bges": _method("BGES", "wasserstein", "euclidean", "return and W₂ to earlier behaviors"),
     "wnes": _method("WNES", "none", "wasserstein", "Wasserstein natural gradient"),
-    "bgwnes": _method("BG-WNES", "wasserstein", "wasserstein", "W₂ distance and WNG"),
+    "bgwnes": _method("BG-WNES", "wasserstein", "wasserstein", "BGES with WNG"),
 }
-# The paper's settings by task: quadruped as it walks, the point for everything else.
+# The paper's settings: the quadruped has its own, all other tasks those of the point.
 RELEASED: dict[str, Any] = {
     "sigma": 0.01,
     "learning_rate": 0.1,
@@ -32,12 +31,12 @@ RELEASED: dict[str, Any] = {
     "relative_damping": False,
 }
 QUADRUPED: dict[str, Any] = {
-    "population": 422,  # pairs for half the parameters, as in the paper
+    "population": 422,  # half as many antithetic pairs as parameters, as in the paper
     "hidden": (64, 64),
     "embedding": "reward-to-go",
 }
 FAITHFUL: dict[str, dict[str, Any]] = {"esclip": {"max_norm": 1.0}}
-# What measurement here found best (`benchmarks/tune_evolution.py`, results/evolution/tuning.csv).
+# Best in our measurements (`benchmarks/tune_evolution.py`, results/evolution/tuning.csv).
 TUNED: dict[str, dict[str, Any]] = {
     "es": {"learning_rate": 0.02},
     "esclip": {"max_norm": 10.0, "learning_rate": 0.02},
@@ -51,13 +50,13 @@ TUNED: dict[str, dict[str, Any]] = {
 def preset(
     name: str, settings: Settings = "tuned", env: str = "", **overrides: Any
 ) -> EvolutionConfig:
-    """The configuration of a method on an environment.
+    """Make the configuration of a method on an environment.
 
     Args:
-      name: of the method, such as "wnes".
-      settings: tuned, what works best here; paper, the paper's text; released, its code.
-      env: id of the environment; the quadruped has its own policy, population and behaviour.
-      overrides: fields of `EvolutionConfig` to set on top.
+      name: Name of the method, such as "wnes".
+      settings: tuned (best in our measurements), paper (the paper's text) or released (its code).
+      env: Id of the environment; the quadruped has its own policy, population and behavior.
+      overrides: Fields of `EvolutionConfig` to override.
     """
     method = shared.find_method(name, METHODS)
     shared.check_preset(settings)
@@ -72,22 +71,3 @@ def preset(
             sigma = 0.02 if settings == "paper" else 0.12 / 502**0.5
             chosen |= {"sigma": sigma, "learning_rate": 0.02}
     return EvolutionConfig(**{**method.axes, **chosen, **overrides})
-
-
-def _method_class(name: str, key: str) -> type[Strategy]:
-    method = METHODS[key]
-
-    class Chosen(Strategy):
-        def __init__(
-            self, params: Any, population: int = 100, sigma: float = 0.02, **settings: Any
-        ):
-            super().__init__(params, population, sigma, **{**method.axes, **settings})
-
-    Chosen.__name__ = Chosen.__qualname__ = name
-    Chosen.__doc__ = f"{method.title}: {method.about}. Arguments as for `wng.Strategy`."
-    return Chosen
-
-
-ES, NSRES, BGES, WNES, BGWNES = (
-    _method_class(key.upper(), key) for key in ("es", "nsres", "bges", "wnes", "bgwnes")
-)

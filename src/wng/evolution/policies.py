@@ -1,23 +1,23 @@
-r"""Policies whose parameters are perturbed: two hidden layers of tanh, dense or Toeplitz.
+r"""Policies whose parameters are perturbed: tanh networks, dense or Toeplitz.
 
-A Toeplitz matrix W_ij = w_{i−j} has out + in − 1 parameters in place of out · in; few parameters
-are what makes a small population enough (Choromanski et al., Structured Evolution, 2018).
+A Toeplitz matrix W_ij = w_{i−j} has out + in − 1 parameters instead of out · in; with few
+parameters a small population is enough (Choromanski et al., Structured Evolution, 2018).
 """
 
 import itertools
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-Kind = Literal["toeplitz", "dense"]
+from wng.evolution.config import PolicyKind
 
 
 class Layer(NamedTuple):
-    """A layer as it is applied."""
+    """A layer, ready to be applied."""
 
     weight: Float[Array, "out in"]
     bias: Float[Array, " out"] | None
@@ -25,20 +25,20 @@ class Layer(NamedTuple):
 
 @dataclass(frozen=True)
 class Policy:
-    """A network from observations to actions, and what its parameters are.
+    """A network from observations to actions.
 
     Args:
-      observation_size: length of an observation.
-      action_size: action dimensions, or actions if `discrete`.
-      kind: of the weight matrices.
-      hidden: widths of the tanh layers.
-      discrete: the action is the one with the largest output.
-      low, high: bounds of continuous actions; where they are finite, tanh keeps within them.
+      observation_size: Length of an observation.
+      action_size: Number of action dimensions, or of actions if `discrete`.
+      kind: Kind of the weight matrices.
+      hidden: Widths of the tanh layers.
+      discrete: Whether to choose the action with the largest output.
+      low, high: Bounds of continuous actions; tanh keeps within finite ones.
     """
 
     observation_size: int
     action_size: int
-    kind: Kind = "toeplitz"
+    kind: PolicyKind = "toeplitz"
     hidden: tuple[int, ...] = (16, 16)
     discrete: bool = False
     low: tuple[float, ...] = ()
@@ -51,13 +51,13 @@ class Policy:
 
     @property
     def least_memory(self) -> int:
-        """Numbers that are held at the least: its matrices, θ as drawn, θ in use, Adam's two."""
+        """Least count of numbers in memory: matrices, θ at the start, θ, Adam's two moments."""
         if self.kind == "dense":
             return sum(4 * i * o for i, o in self._sizes)
         return sum(i * o + 4 * (i + o - 1) for i, o in self._sizes)
 
     def init(self, key: PRNGKeyArray) -> list[dict[str, Array]]:
-        """Random weights of variance 1/in, zero biases; the last layer has none, as released."""
+        """Draw weights of variance 1/in; biases are 0, and the last layer has none, as released."""
         params = []
         for number, (inputs, outputs) in enumerate(self._sizes):
             shape = (outputs + inputs - 1,) if self.kind == "toeplitz" else (outputs, inputs)
@@ -69,7 +69,7 @@ class Policy:
         return params
 
     def layers(self, params: Any) -> list[Layer]:
-        """The matrices, to be made once for an episode."""
+        """Make the weight matrices, once for an episode."""
         return [Layer(self._matrix(p["weight"], *size), p.get("bias"))
                 for p, size in zip(params, self._sizes, strict=True)]  # fmt: skip
 
@@ -81,7 +81,7 @@ class Policy:
     def act(
         self, layers: list[Layer], observation: Float[Array, " d"], noise: Float[Array, " a"]
     ) -> Array:
-        """The action in a state; `noise` is in units of half the range of an action."""
+        """Choose the action in a state; `noise` is in units of half the range of an action."""
         x = observation
         for layer in layers[:-1]:
             x = jnp.tanh(layer.weight @ x + (0 if layer.bias is None else layer.bias))

@@ -1,20 +1,20 @@
-"""Global terms of the fitness: how far a member's behaviour is from earlier ones.
+"""Proximities: how far the behavior of a member is from earlier ones.
 
-A strategy maximises (1 − β)·return + β·distance, each standardised over the population. The
+A strategy maximizes (1 − β)·return + β·distance, each standardized over the population. The
 distance is
 
-* novelty (NSR-ES, Conti et al. 2018): the mean distance to the nearest neighbours in an archive of
-  past behaviours;
+* novelty (NSR-ES, Conti et al. 2018): the mean distance to the nearest neighbors in an archive of
+  past behaviors;
 * wasserstein (BGES, Pacchiano et al. 2020): the test function f of the Wasserstein distance
-  between the population's behaviours and those of the last few populations, at the member's
-  behaviour. f(x) is what x contributes to the distance.
+  between the population's behaviors and those of the last few populations, at the member's
+  behavior. f(x) is what x contributes to the distance.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from wng.behavior.distance import (
     Potentials,
@@ -23,83 +23,149 @@ from wng.behavior.distance import (
     random_features,
     squared_distances,
 )
+from wng.evolution.config import StrategyConfig
+from wng.evolution.fitness import Sample, standardized
+
+Fitness = tuple[Float[Array, " N"], Float[Array, ""], Any]
+
+
+class Keys(NamedTuple):
+    """Random keys of a proximity."""
+
+    fixed: PRNGKeyArray  # the same in all generations
+    fresh: PRNGKeyArray  # a new one in each generation
+
+
+class Proximity:
+    """No proximity: the fitness is the return. Base class of all proximities."""
+
+    needs_behaviors = False
+
+    def empty(self, config: StrategyConfig, dim: int) -> Any:
+        """Make the past before the first generation, a pytree; behaviors have length `dim`."""
+        return None
+
+    def memory_size(self, config: StrategyConfig, dim: int) -> dict[str, int]:
+        """Count the numbers in memory, by the setting that has to be lowered if they are many."""
+        return {}
+
+    def fitness(self, config: StrategyConfig, past: Any, keys: Keys, sample: Sample) -> Fitness:
+        """Return the fitness of each member, the distance to the past, and the new past."""
+        return sample.returns, jnp.zeros(()), past
+
+
+def mixed(config: StrategyConfig, sample: Sample, each: Float[Array, " N"]) -> Float[Array, " N"]:
+    """Compute (1 − β)·return + β·distance from the distance of each member."""
+    return (1 - config.beta) * sample.returns + config.beta * standardized(each, sample.kept)
 
 
 class Archive(NamedTuple):
-    """Behaviours of past populations, one of each, the oldest overwritten first."""
+    """Behaviors of past populations, one of each; the oldest is overwritten first."""
 
     behaviors: Float[Array, "A d"]
-    added: Int[Array, ""]  # ever, more than there is room for
-
-    @classmethod
-    def empty(cls, size: int, dim: int) -> "Archive":
-        """Room for `size` behaviours."""
-        return cls(jnp.zeros((size, dim)), jnp.zeros((), int))
-
-    def novelty(self, X: Float[Array, "N d"], neighbors: int) -> Float[Array, " N"]:
-        """Mean distance to the k nearest behaviours in the archive; 0 if it is empty."""
-        size = self.behaviors.shape[0]
-        known = jnp.arange(size) < self.added
-        distances = jnp.sqrt(squared_distances(X, self.behaviors))
-        nearest = -jax.lax.top_k(jnp.where(known, -distances, -jnp.inf), min(neighbors, size))[0]
-        found = jnp.isfinite(nearest)
-        return jnp.where(found, nearest, 0).sum(axis=1) / jnp.maximum(found.sum(axis=1), 1)
+    added: Int[Array, ""]  # total, may exceed the capacity
 
     def add(self, behavior: Float[Array, " d"]) -> "Archive":
-        """With one behaviour more."""
+        """Return the archive with one more behavior."""
         place = self.added % self.behaviors.shape[0]
         return Archive(self.behaviors.at[place].set(behavior), self.added + 1)
 
 
+class Novelty(Proximity):
+    """Novelty: the mean distance to the nearest behaviors in an `Archive`."""
+
+    needs_behaviors = True
+
+    def empty(self, config: StrategyConfig, dim: int) -> Archive:
+        """See `Proximity`."""
+        return Archive(jnp.zeros((config.archive, dim)), jnp.zeros((), int))
+
+    def memory_size(self, config: StrategyConfig, dim: int) -> dict[str, int]:
+        """See `Proximity`."""
+        return {f"archive={config.archive}": config.archive * dim}
+
+    def compare(self, config: StrategyConfig, past: Archive, X: Float[Array, "N d"]) -> Array:
+        """Compute the novelty of each behavior; 0 if the archive is empty."""
+        size = past.behaviors.shape[0]
+        distances = jnp.sqrt(squared_distances(X, past.behaviors))
+        known = jnp.where(jnp.arange(size) < past.added, -distances, -jnp.inf)
+        nearest = -jax.lax.top_k(known, min(config.neighbors, size))[0]
+        found = jnp.isfinite(nearest)
+        return jnp.where(found, nearest, 0).sum(axis=1) / jnp.maximum(found.sum(axis=1), 1)
+
+    def fitness(self, config: StrategyConfig, past: Archive, keys: Keys, sample: Sample) -> Fitness:
+        """See `Proximity`."""
+        X, kept = sample.behaviors, sample.kept
+        each = self.compare(config, past, X)
+        distance = jnp.where(kept, each, 0).sum() / jnp.maximum(kept.sum(), 1)
+        chosen = jax.random.randint(keys.fresh, (), 0, X.shape[0])  # represents the population
+        return mixed(config, sample, each), distance, past.add(X[chosen])
+
+
 class Memory(NamedTuple):
-    """Behaviours of the last n populations, and the test functions, which carry over."""
+    """Behaviors of the last n populations, and the test functions, which carry over."""
 
     behaviors: Float[Array, "n N d"]
-    added: Int[Array, ""]  # ever, more than there is room for
+    added: Int[Array, ""]  # total, may exceed the capacity
     potentials: Potentials
 
-    @classmethod
-    def empty(cls, size: int, population: int, dim: int, features: int) -> "Memory":
-        """Room for `size` populations."""
-        zeros = jnp.zeros((features,))
-        return cls(jnp.zeros((size, population, dim)), jnp.zeros((), int), Potentials(zeros, zeros))
-
-    def distance(
-        self,
-        key: PRNGKeyArray,
-        X: Float[Array, "N d"],
-        kept: Bool[Array, " N"],
-        *,
-        gamma: float,
-        steps: int,
-    ) -> tuple[Float[Array, " N"], Float[Array, ""], Potentials]:
-        """f at each behaviour, the distance of the two clouds, and the improved test functions.
-
-        Behaviours are measured in units of their root-mean-square distance, so that γ, the width
-        of the features and the step size fit whatever a behaviour is. `key` must stay the same,
-        or the test functions would mean something else in each generation.
-        """
-        past = self.behaviors.reshape(-1, X.shape[1])
-        squares = squared_distances(X, past)
-        count = jnp.maximum(kept.sum(), 1)
-        weights = jnp.where(kept, X.shape[0] / count, 0.0)
-        mean_square = weights @ squares.mean(axis=1) / X.shape[0]
-        scale = jnp.sqrt(jnp.where(mean_square > 0, mean_square, 1))
-        origin = past.mean(axis=0)
-        X, past = (X - origin) / scale, (past - origin) / scale
-        features = random_features(key, X.shape[1], self.potentials.f.size)
-        potentials = dual_ascent(self.potentials, features, X, past, gamma, steps, weights=weights)
-        value = dual_value(potentials, features, X, past, gamma, weights) * scale**2
-        empty = self.added == 0
-        f = jnp.where(empty, 0, features(X) @ potentials.f)
-        potentials = jax.tree.map(
-            lambda new, old: jnp.where(empty, old, new), potentials, self.potentials
-        )
-        return f, jnp.where(empty, 0, value), potentials
-
     def add(self, X: Float[Array, "N d"], potentials: Potentials) -> "Memory":
-        """With one population more; the first one fills every place."""
+        """Return the memory with one more population; the first one fills every place."""
         place = self.added % self.behaviors.shape[0]
         first = jnp.broadcast_to(X, self.behaviors.shape)
         behaviors = jnp.where(self.added == 0, first, self.behaviors.at[place].set(X))
         return Memory(behaviors, self.added + 1, potentials)
+
+
+class Wasserstein(Proximity):
+    """The Wasserstein distance to the populations in a `Memory`."""
+
+    needs_behaviors = True
+
+    def empty(self, config: StrategyConfig, dim: int) -> Memory:
+        """See `Proximity`."""
+        behaviors = jnp.zeros((config.memory, config.population, dim))
+        zeros = jnp.zeros((config.dual_features,))
+        return Memory(behaviors, jnp.zeros((), int), Potentials(zeros, zeros))
+
+    def memory_size(self, config: StrategyConfig, dim: int) -> dict[str, int]:
+        """See `Proximity`."""
+        size, features = config.population, config.dual_features
+        return {
+            f"memory={config.memory}": config.memory * size * dim,
+            f"dual_features={features}": features * max(size, dim),
+        }
+
+    def compare(
+        self, config: StrategyConfig, past: Memory, key: PRNGKeyArray, X: Array, kept: Array
+    ) -> tuple[Float[Array, " N"], Float[Array, ""], Potentials]:
+        """Compute f at each behavior, the distance to the past, and improved test functions.
+
+        Behaviors are scaled by their root-mean-square distance, so that γ, the width of the
+        features and the step size suit any behavior. `key` must be the same in all generations,
+        because the test functions are weights on features drawn with it.
+        """
+        gamma, old = config.dual_gamma, past.behaviors.reshape(-1, X.shape[1])
+        squares = squared_distances(X, old)
+        count = jnp.maximum(kept.sum(), 1)
+        weights = jnp.where(kept, X.shape[0] / count, 0.0)
+        mean_square = weights @ squares.mean(axis=1) / X.shape[0]
+        scale = jnp.sqrt(jnp.where(mean_square > 0, mean_square, 1))
+        origin = old.mean(axis=0)
+        X, old = (X - origin) / scale, (old - origin) / scale
+        features = random_features(key, X.shape[1], past.potentials.f.size)
+        potentials = dual_ascent(
+            past.potentials, features, X, old, gamma, config.dual_steps, weights=weights
+        )
+        value = dual_value(potentials, features, X, old, gamma, weights) * scale**2
+        found, nothing = (features(X) @ potentials.f, value, potentials), (0, 0, past.potentials)
+        return jax.tree.map(lambda x, y: jnp.where(past.added == 0, y, x), found, nothing)
+
+    def fitness(self, config: StrategyConfig, past: Memory, keys: Keys, sample: Sample) -> Fitness:
+        """See `Proximity`."""
+        X = sample.behaviors
+        each, distance, potentials = self.compare(config, past, keys.fixed, X, sample.kept)
+        return mixed(config, sample, each), distance, past.add(X, potentials)
+
+
+NONE, NOVELTY, WASSERSTEIN = Proximity(), Novelty(), Wasserstein()

@@ -1,7 +1,9 @@
-"""Generations, one at a time: ask, run the episodes, tell."""
+"""Training by evolution, one generation at a time: ask, run the episodes, tell."""
 
 import dataclasses
 import time
+from functools import lru_cache, partial
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -9,24 +11,27 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from wng import envs
-from wng.behavior.embedding import as_embedding, find_embedding
-from wng.envs.resolve import find
+from wng.behavior.embedding import Embedding, as_embedding, find_embedding
 from wng.estimator.checks import check_memory
+from wng.evolution.axes import GEOMETRIES, PROXIMITIES
 from wng.evolution.config import EvolutionConfig
-from wng.evolution.evaluators import Episodes, behavior_size, map_of
+from wng.evolution.episodes import Episodes, Setup, behavior_size
+from wng.evolution.maps import keep_map
 from wng.evolution.policies import Policy
-from wng.evolution.population import Population, Task, shared_strategy, strategy_key
-from wng.evolution.strategy import State
+from wng.evolution.population import Assignment, Population, strategy_key
+from wng.evolution.strategy import State, Strategy
 from wng.runs.checkpoint import check_info
 from wng.runs.executor import Executor, LocalExecutor
-from wng.runs.training import NonFiniteError
+from wng.runs.training import NonFiniteError, Row, check_seed
 from wng.runs.trees import restore_tree, save_tree
 
 FRUITLESS = 3  # generations in a row without a step before training stops
 
 
 class EvolutionTrainer:
-    """Strategy and population of one run. A generation depends on the state before it alone."""
+    """Strategy and population of one run. A generation depends only on the state before it."""
+
+    newest: Path | None = None  # newest checkpoint that it wrote or was restored from
 
     def __init__(
         self,
@@ -36,73 +41,75 @@ class EvolutionTrainer:
         embedding: Any = None,
         executor: Executor | None = None,
     ):
-        if not isinstance(seed, int | np.integer) or not 0 <= seed < 2**32:  # what JAX keys hold
-            raise ValueError(f"seed must be a whole number from 0 to {2**32 - 1}, got {seed!r}.")
-        config = dataclasses.replace(config, hidden=tuple(config.hidden))
-        self.config, self.seed = config, int(seed)
-        chosen = find_embedding(config.embedding) if embedding is None else as_embedding(embedding)
-        if not chosen.whole or chosen.resamples or chosen.uses_value:
-            raise ValueError(
-                f"embedding '{config.embedding}' looks at single steps, not at whole episodes: "
-                "evolution strategies need final-state, reward-to-go, trajectory-actions, or a "
-                "function of your own."
-            )
-        self.spec = envs.check_env(env, "gymnasium")
-        horizon = config.horizon or self.spec.max_episode_steps
+        self.config, self.seed = config, check_seed(seed)
+        chosen = _find_embedding(config, embedding)
+        self.resolved = envs.resolve(env, "gymnasium")
+        self.spec = spec = self.resolved.spec
+        horizon = config.horizon or spec.max_episode_steps
         if not horizon:
-            raise ValueError(f"'{env}' has no time limit: say how long an episode is, --horizon.")
-        if self.spec.max_episode_steps:
-            horizon = min(horizon, self.spec.max_episode_steps)
-        self.horizon = horizon
+            raise ValueError(f"'{env}' has no time limit: set the length of episodes, --horizon.")
+        self.horizon = min(horizon, spec.max_episode_steps or horizon)
+        bounds = spec.discrete, spec.action_low, spec.action_high
         self.policy = Policy(
-            self.spec.observation_size,
-            self.spec.action_size,
-            config.policy,
-            config.hidden,
-            self.spec.discrete,
-            self.spec.action_low,
-            self.spec.action_high,
+            spec.observation_size, spec.action_size, config.policy, config.hidden, *bounds
         )
         check_memory(f"a policy with hidden={config.hidden}", self.policy.least_memory)
-        check_memory(f"an episode of horizon={horizon} steps", horizon * self.spec.observation_size)
-        self.strategy = shared_strategy(config, self.policy)
-        gym_env, _ = find(env)
-        self.map = map_of(gym_env)
-        gym_env.close()
-        self._behavior_size = behavior_size(self.policy, chosen, horizon)
-        past = {"novelty": config.archive, "wasserstein": config.memory * config.population}
         check_memory(
-            "the past that a population is compared with (archive, memory × population)",
-            past.get(config.proximity, 0) * self._behavior_size,
+            f"an episode of horizon={self.horizon} steps", self.horizon * spec.observation_size
         )
+        self.strategy = shared_strategy(config, self.policy)
+        self.map = self.resolved.map
+        setup = Setup(self.policy, chosen, self.horizon, config.action_noise)
+        self._behavior_size = behavior_size(setup)
+        sizes = self.strategy.proximity.memory_size(config, self._behavior_size)
+        for setting, size in sizes.items():
+            check_memory(setting, size)
         self.state = self.initial_state()
         self.iteration = self.steps = self.fruitless = 0
         self.episodes: Episodes | None = None  # of the last generation
-        task = Task(env, config, self.policy, chosen, horizon, self.seed)
-        self.population = Population(task, executor or LocalExecutor())
+        assignment = Assignment(self.resolved, config, setup, self.seed)
+        self.population = Population(assignment, executor or LocalExecutor())
 
     def initial_state(self) -> State:
-        """The state before the first generation; it depends on the seed alone."""
+        """Return the state before the first generation; it depends only on the seed."""
         state = self.strategy.init(strategy_key(self.seed), self._behavior_size)
         params = self.policy.init(jax.random.fold_in(jax.random.key(self.seed), 2))
         return state._replace(center=ravel_pytree(params)[0])
 
     def check_memory(self) -> None:
-        """Raise if a generation cannot fit: members, and what they see if they are run here."""
-        config = self.config
+        """Raise a ValueError if the members and the episodes run here do not fit in memory."""
         each = len(self.state.center)
         if not self.population.remote:
             each += self.horizon * self.spec.observation_size
-        check_memory(f"a population of {config.population}", config.population * each)
-        if config.proximity == "wasserstein":
-            features = config.dual_features * max(config.population, self._behavior_size)
-            check_memory(f"dual_features={config.dual_features}", features)
+        population = self.config.population
+        check_memory(f"a population of {population}", population * each)
 
-    def iterate(self) -> dict[str, float]:
-        """One generation. Returns its row of metrics."""
+    def actions(self, state: State, rows: np.ndarray, key: jax.Array | None) -> np.ndarray:
+        """Return actions of the policy at the center, with action noise if there is a key."""
+        noise: np.ndarray = np.zeros((len(rows), self.spec.action_size), np.float32)
+        if key is not None:
+            noise = self.config.action_noise * np.asarray(jax.random.normal(key, noise.shape))
+        return np.asarray(_act(self.policy, self.strategy.params(state), rows, noise))
+
+    def shown(self, row: Row) -> Row:
+        """Select what the progress bar shows."""
+        fields = {"return": row["return"], "population": row["population_mean"]}
+        if "past_wall" in row:
+            fields["past wall"] = row["population_past_wall"]
+        if row["dropped"]:
+            fields["dropped"] = row["dropped"]
+        return fields
+
+    def keep(self, folder: Path) -> None:
+        """Write the map of the last generation, if the task has one."""
+        if self.map is not None and self.episodes is not None:
+            keep_map(folder, self.iteration, self.episodes)
+
+    def iterate(self) -> Row:
+        """Run one generation and return its row of metrics."""
         start = time.perf_counter()
         members, state = self.strategy.ask(self.state)
-        episodes = self.population(state, self.iteration)
+        episodes = self.population(state.center, self.iteration)
         evaluated = time.perf_counter()
         state, metrics = self.strategy.tell(
             state, members, episodes.returns[:-1], episodes.behaviors[:-1]
@@ -114,24 +121,19 @@ class EvolutionTrainer:
         if fruitless == FRUITLESS:
             raise NonFiniteError(
                 f"no member of {FRUITLESS} generations on {self.spec.id}, up to step {steps}, led "
-                "to a finite step: mend the environment, or lower sigma or the learning rate, and "
+                "to a finite step: fix the environment, or lower sigma or the learning rate, and "
                 "resume from the last checkpoint."
             )
-        # One statement without a call: an interrupt cannot come between its parts.
-        self.state, self.iteration, self.steps, self.fruitless, self.episodes = (
-            state,
-            self.iteration + 1,
-            steps,
-            fruitless,
-            episodes,
-        )
-        done = float(episodes.returns[-1])
+        # One statement without a call assigns all, so that an interrupt cannot split it.
+        done = state, self.iteration + 1, steps, fruitless, episodes
+        self.state, self.iteration, self.steps, self.fruitless, self.episodes = done
+        center = float(episodes.returns[-1])
         row = {
             "iteration": self.iteration,
             "steps": self.steps,
             "episodes": self.iteration * self.config.population,
-            "return": done,
-            "return_recent": done,
+            "return": center,
+            "return_recent": center,
             **numbers,
             "skipped": skipped,
         }
@@ -139,26 +141,24 @@ class EvolutionTrainer:
             past = [self.map.past_wall(*x[:2]) for x in episodes.final_observations.tolist()]
             row["past_wall"] = float(past[-1])
             row["population_past_wall"] = float(np.mean(past[:-1]))
-        return row | {
-            "seconds": time.perf_counter() - start,
-            "seconds_episodes": evaluated - start,
-        }
+        seconds = time.perf_counter() - start
+        return row | {"seconds": seconds, "seconds_episodes": evaluated - start}
 
     def checkpoint(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """All that is needed to go on from the last whole generation."""
+        """Return everything needed to resume after the last whole generation."""
         counters = ("iteration", "steps", "fruitless", "seed")
         info = {name: getattr(self, name) for name in counters}
         arrays = {f"strategy/{name}": x for name, x in save_tree(_without_key(self.state)).items()}
         return arrays, info | {"config": dataclasses.asdict(self.config), "env": self.spec.id}
 
     def restore(self, arrays: dict[str, np.ndarray], info: dict[str, Any]) -> str | None:
-        """Go back to a checkpoint. Episodes are never under way there: it is always exact."""
+        """Return to a checkpoint; always exact, because no episode is unfinished there."""
         check_info(info, iteration=int, steps=int, fruitless=int)
         saved = {name.removeprefix("strategy/"): x for name, x in arrays.items()}
         state = restore_tree(_without_key(self.state), saved)
         self.state = state._replace(key=self.state.key)  # which follows from the seed
-        self.iteration, self.steps = info["iteration"], info["steps"]
-        self.fruitless = info["fruitless"]
+        counters = (info[name] for name in ("iteration", "steps", "fruitless"))
+        self.iteration, self.steps, self.fruitless = counters
         return None
 
     def close(self) -> None:
@@ -168,3 +168,31 @@ class EvolutionTrainer:
 
 def _without_key(state: State) -> Any:
     return state._replace(key=())  # type: ignore[arg-type]
+
+
+def shared_strategy(config: EvolutionConfig, policy: Policy) -> Strategy:
+    """Return the strategy for a policy; runs that differ only in the seed share it."""
+    axes = PROXIMITIES.find(config.proximity), GEOMETRIES.find(config.geometry)
+    return _strategy(config, policy, *axes)
+
+
+@lru_cache(maxsize=8)
+def _strategy(config: EvolutionConfig, policy: Policy, *axes: Any) -> Strategy:
+    del axes  # part of the key: a name may have been assigned to another object
+    return Strategy(policy.init(jax.random.key(0)), config)
+
+
+def _find_embedding(config: EvolutionConfig, function: Any) -> Embedding:
+    found = find_embedding(config.embedding) if function is None else as_embedding(function)
+    if not found.whole or found.resamples or found.uses_value:
+        raise ValueError(
+            f"embedding '{config.embedding}' looks at single steps, not at whole episodes: "
+            "evolution strategies need final-state, reward-to-go, trajectory-actions, or a "
+            "function of your own."
+        )
+    return found
+
+
+@partial(jax.jit, static_argnums=0)
+def _act(policy: Policy, params: Any, rows: Any, noise: Any) -> Any:
+    return jax.vmap(partial(policy.act, policy.layers(params)))(rows, noise)

@@ -1,6 +1,7 @@
-"""Runs in processes of their own, as many at a time as there are cores."""
+"""Runs in worker processes, as many at a time as there are cores."""
 
 import contextlib
+import dataclasses
 import json
 import os
 import platform
@@ -12,41 +13,26 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from wng.agents.run import Job, Outcome, Status
 from wng.runs.directory import in_use
 from wng.runs.executor import RETRIES, Executor, LocalExecutor, LostError
 from wng.runs.metrics import read_metrics
 
-STOPPED = 130  # exit code: by Ctrl-C or SIGTERM, and saved
-SAVING = 60.0  # seconds that an orphan may take to save its run
+SAVING = 60.0  # seconds that an orphaned process may take to save its run
+SHOWN = {"return": "return_recent", "KL": "kl", "past wall": "population_past_wall"}
+KILLED = Outcome(Status.DIED, f"killed by {signal.SIGKILL.name}")
 
 
-class Child(NamedTuple):
-    """A `wng train` command."""
-
-    name: str
-    folder: Path  # of its run
-    words: Sequence[str]  # after `wng`
-
-    def so_far(self) -> tuple[int, dict[str, float]]:
-        """How far the run is, and how well it does, by its last line of metrics."""
-        try:
-            rows = read_metrics(self.folder)
-        except (ValueError, OSError):
-            return 0, {}
-        if not len(rows.get("steps", [])):
-            return 0, {}
-        shown = {"return": "return_recent", "KL": "kl", "past wall": "population_past_wall"}
-        fields = {name: float(rows[key][-1]) for name, key in shown.items() if key in rows}
-        return int(rows["steps"][-1]), fields
-
-    def last_words(self, code: int) -> str:
-        """Why it failed: the last line of its log."""
-        try:
-            said = (self.folder / "log.txt").read_text(errors="replace").strip().splitlines()
-        except OSError:
-            said = []
-        died = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-        return said[-1].removeprefix("wng: ") if said and code > 0 else died
+def progress_of(folder: Path) -> tuple[int, dict[str, float]]:
+    """How many steps a run has taken, and its latest metrics for the progress display."""
+    try:
+        rows = read_metrics(folder)
+    except (ValueError, OSError):
+        return 0, {}
+    if not len(rows.get("steps", [])):
+        return 0, {}
+    fields = {name: float(rows[key][-1]) for name, key in SHOWN.items() if key in rows}
+    return int(rows["steps"][-1]), fields
 
 
 def cores() -> list[int]:
@@ -57,64 +43,69 @@ def cores() -> list[int]:
 
 
 class Worker:
-    """A process that runs one child after the other; what it has compiled serves the next."""
+    """A process that trains one job after another; what it has compiled serves the next."""
 
     def __init__(self, folder: str, core: int | None, environment: Mapping[str, str]):
-        self._folder = Path(folder)  # to which the paths of children are relative
+        self._folder = Path(folder)  # which the folders of jobs are relative to
         self._core, self._environment = core, environment
         self._process: Any = None
 
     def _launch(self) -> None:
         if not self._folder.is_dir():
             raise ValueError(
-                f"{self._folder} is not there on {platform.node()}: runs must be kept on a disk "
-                "that all machines share."
+                f"{self._folder} does not exist on {platform.node()}: keep runs on a disk that all "
+                "machines share."
             )
         self._process = subprocess.Popen(
             [sys.executable, "-m", "wng.execution.worker", str(os.getpid())],
-            env={**os.environ, "WNG_QUIET": "1", "WNG_THREADS": "1", **self._environment},
+            env={**os.environ, "WNG_THREADS": "1", **self._environment},
             cwd=self._folder,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,  # a command has its log
-            # Its own group: Ctrl-C reaches the parent alone, which passes it on, once.
+            stderr=subprocess.DEVNULL,  # each job has a log
+            # Its own group: Ctrl-C reaches the parent alone, which passes it on once.
             process_group=0,
         )
         if self._core is not None and hasattr(os, "sched_setaffinity"):
             os.sched_setaffinity(self._process.pid, {self._core})
         os.set_blocking(self._process.stdout.fileno(), False)
 
-    def start(self, child: Child) -> None:
-        """Hand it a child."""
+    def start(self, job: Job) -> None:
+        """Start training a job."""
         if self._process is None or self._process.poll() is not None:
-            self.close()  # it died with the child before
+            self.close()  # it died with the job before
             self._launch()
-        log = self._folder / child.folder / "log.txt"
+        log = self._folder / job.folder / "log.txt"
         log.parent.mkdir(parents=True, exist_ok=True)
         log.write_text("")
-        task = {"words": list(child.words), "log": str(log)}
-        with contextlib.suppress(BrokenPipeError):  # it has died, which `code` will tell
-            self._process.stdin.write(f"{json.dumps(task)}\n".encode())
+        line = json.dumps({"job": job.to_json(), "log": str(log)})
+        with contextlib.suppress(BrokenPipeError):  # it has died, which `outcome` reports
+            self._process.stdin.write(f"{line}\n".encode())
             self._process.stdin.flush()
 
-    def code(self) -> int | None:
-        """The exit code of the child, or None if it is under way. The process may die with it."""
+    def outcome(self) -> Outcome | None:
+        """The outcome of the job, or None while it is training."""
         ended = self._process.poll()
         answer = self._process.stdout.read()
         if answer:
-            return int(answer)
-        return ended if ended != 0 else 1  # an end without an answer is no success
+            status, message = json.loads(answer)
+            return Outcome(Status(status), message)
+        if ended is None:
+            return None
+        if ended < 0:
+            return Outcome(Status.DIED, f"killed by {signal.Signals(-ended).name}")
+        return Outcome(Status.FAILED, f"its process ended with exit code {ended}")
 
-    def is_there(self) -> None:
-        """It is, who can be asked."""
+    def ping(self) -> None:
+        """Return if the worker can be reached."""
 
     def interrupt(self) -> None:
-        """As Ctrl-C does."""
+        """Do what Ctrl-C does."""
         if self._process is not None and self._process.poll() is None:
             self._process.send_signal(signal.SIGINT)
 
     def close(self) -> None:
-        """Let it end, and wait for it."""
+        """Let the process end, and wait for it."""
         if self._process is None:
             return
         with contextlib.suppress(BrokenPipeError):
@@ -124,32 +115,32 @@ class Worker:
 
 
 class _Slot:
-    """A place for a child, and the worker there."""
+    """A core, and the worker there."""
 
     def __init__(self, executor: Executor, worker: Any, how: tuple):
         self._executor, self._worker, self._how = executor, worker, how
-        self.child: Child | None = None
+        self.job: Job | None = None
 
-    def start(self, child: Child) -> None:
-        """Run a child; if the worker is lost, `code` will tell."""
-        self.child = child
+    def start(self, job: Job) -> None:
+        """Train a job; if the worker is lost, `outcome` reports it."""
+        self.job = job
         with contextlib.suppress(LostError):
-            self._worker.start(child)
+            self._worker.start(job)
 
-    def code(self) -> int | None:
-        """The exit code of the child, a negative one if it was killed, or None."""
+    def outcome(self) -> Outcome | None:
+        """The outcome of the job, or None while it is training."""
         try:
-            code = self._worker.code()
+            outcome = self._worker.outcome()
         except LostError:
-            code = -signal.SIGKILL
-        if code is not None:
-            self.child = None
-        return code
+            outcome = KILLED
+        if outcome is not None:
+            self.job = None
+        return outcome
 
     def has_worker(self) -> bool:
-        """Whether there is one, or another in its place."""
+        """Whether there is a worker, or could be another in its place."""
         try:
-            self._worker.is_there()
+            self._worker.ping()
         except LostError:
             self._executor.release([self._worker])
             try:
@@ -159,8 +150,8 @@ class _Slot:
         return True
 
     def interrupt(self) -> None:
-        """As Ctrl-C does."""
-        if self.child is not None:
+        """Do what Ctrl-C does."""
+        if self.job is not None:
             with contextlib.suppress(LostError):
                 self._worker.interrupt()
 
@@ -171,36 +162,44 @@ class _Slot:
         self._executor.release([self._worker])
 
 
-def run_children(
-    children: Sequence[Child],
+class _Deaths(NamedTuple):
+    """The deaths of one run's processes."""
+
+    times: int  # in a row, without progress
+    steps: int  # that the run had taken
+    moment: float  # of the last
+
+
+def run_jobs(
+    jobs: Sequence[Job],
     stop: Callable[[], bool],
-    look: Callable[[Child, int | None], None],
+    look: Callable[[Job, Outcome | None], None],
     *,
     executor: Executor | None = None,
     pinned: bool = False,
     environment: Mapping[str, str] | None = None,
-) -> dict[str, int]:
-    """Run them all, one at a time on each core, and leave nobody behind.
+) -> dict[Path, Outcome]:
+    """Train all jobs, one at a time on each core, and leave no process behind.
 
-    A child that dies with its worker is gone on with from its last checkpoint; only after
-    `RETRIES` deaths in a row without progress it is given up.
+    A run that dies with its process resumes from its last checkpoint. It is given up after
+    `RETRIES` deaths in a row without progress.
 
     Args:
-      children: what to run, in this order.
-      stop: asked often; once it says so, those under way save and end, and no more start.
-      look: called for each child under way, and with its exit code when it has ended.
-      executor: where; by default on this machine.
-      pinned: tie each to a core of its own, so that its times can be compared. XLA rounds otherwise
-        on another number of cores: not for runs that are to come out the same alone and in company.
-        Not done elsewhere than on this machine.
-      environment: variables on top of this process's.
+      jobs: the runs, in the order to start them.
+      stop: asked often; once it returns True, runs save and end, and no more start.
+      look: called for each run in progress, and with its outcome when it has ended.
+      executor: where runs are trained; by default on this machine.
+      pinned: tie each run to a core of its own, so that their times can be compared. XLA rounds
+        differently on another number of cores, so do not pin runs that must equal a run alone.
+        Has no effect on other machines.
+      environment: environment variables on top of this process's.
 
     Returns:
-      The exit code of each that was started, STOPPED for all that were stopped.
+      The outcome of each run that was started, by folder.
     """
     executor = executor or LocalExecutor()
-    waiting, codes, told = list(children), {}, False
-    deaths: dict[str, _Deaths] = {}
+    waiting, outcomes, told = list(jobs), {}, False
+    deaths: dict[Path, _Deaths] = {}
     ties: Sequence[int | None] = cores()
     if executor.remote or not pinned:
         ties = [None] * max(1, executor.cores())
@@ -208,24 +207,24 @@ def run_children(
     workers = executor.place(Worker, how)
     slots = [_Slot(executor, *each) for each in zip(workers, how, strict=True)]
 
-    def busy() -> list[tuple[_Slot, Child]]:
-        return [(slot, slot.child) for slot in slots if slot.child is not None]
+    def busy() -> list[tuple[_Slot, Job]]:
+        return [(slot, slot.job) for slot in slots if slot.job is not None]
 
-    def still_saving(child: Child) -> bool:
-        """Its worker was lost, but not the process that the worker had started."""
-        last = deaths.get(child.name)
+    def still_saving(job: Job) -> bool:
+        """Whether its worker was lost, but not the process that the worker had started."""
+        last = deaths.get(job.folder)
         recent = last is not None and time.monotonic() < last.moment + SAVING
-        return recent and in_use(child.folder)
+        return recent and in_use(job.folder)
 
-    def gone_on_with(child: Child) -> bool:
-        """Whether it will be tried again."""
-        last, steps = deaths.get(child.name, _Deaths(0, 0, 0.0)), child.so_far()[0]
+    def retried(job: Job) -> bool:
+        """Queue a run that died again, unless it makes no progress."""
+        last = deaths.get(job.folder, _Deaths(0, 0, 0.0))
+        steps = progress_of(job.folder)[0]
         times = 1 if steps > last.steps else last.times + 1
-        deaths[child.name] = _Deaths(times, steps, time.monotonic())
+        deaths[job.folder] = _Deaths(times, steps, time.monotonic())
         if times > RETRIES or told:
             return False
-        words = [*child.words, *(() if "--resume" in child.words else ("--resume",))]
-        waiting.append(child._replace(words=words))
+        waiting.append(dataclasses.replace(job, resume=True))
         return True
 
     with contextlib.ExitStack() as ends:  # also after a second Ctrl-C, or an error here
@@ -234,8 +233,8 @@ def run_children(
         for slot in slots:
             ends.callback(slot.interrupt)
         while busy() or (waiting and not told):
-            for slot in [slot for slot in slots if slot.child is None]:
-                ready = [child for child in waiting if not still_saving(child)]
+            for slot in [slot for slot in slots if slot.job is None]:
+                ready = [job for job in waiting if not still_saving(job)]
                 if not ready or told:
                     break
                 if slot.has_worker():
@@ -244,26 +243,19 @@ def run_children(
                 elif len(slots) > 1:
                     slots.remove(slot)
                 else:
-                    raise LostError("all workers are lost; the same command with --resume goes on.")
+                    raise LostError("all workers are lost: resume with the same command.")
             time.sleep(0.5)
             if stop() and not told:
                 told = True
                 for slot, _ in busy():
                     slot.interrupt()
-            for slot, child in busy():
-                code = slot.code()
-                if code is not None and code < 0 and gone_on_with(child):
-                    code = None
-                if code is not None:
-                    # Stopped while it was still importing, it ends with a code of Python's.
-                    codes[child.name] = code = STOPPED if told and code not in (0, 2) else code
-                look(child, code)
-    return codes
-
-
-class _Deaths(NamedTuple):
-    """Of one child."""
-
-    times: int  # in a row, without progress
-    steps: int  # that it had taken
-    moment: float  # of the last
+            for slot, job in busy():
+                outcome = slot.outcome()
+                if outcome is not None and outcome.status is Status.DIED and retried(job):
+                    outcome = None
+                if outcome is not None:
+                    if told and outcome.status is Status.DIED:  # interrupted while it started
+                        outcome = Outcome(Status.STOPPED)
+                    outcomes[job.folder] = outcome
+                look(job, outcome)
+    return outcomes

@@ -1,7 +1,7 @@
-"""`python -m wng.execution.worker PARENT`: runs commands one after the other for its parent.
+"""`python -m wng.execution.worker PARENT`: trains one job after another for its parent.
 
-Each line of standard input is JSON: the words after `wng`, and a file for what the command says.
-The answer to each is a line with its exit code. What is imported and compiled serves them all.
+Each line of standard input is JSON: a job, and a log file for everything that is printed. The
+answer to each is a line of JSON, its outcome. What is imported and compiled serves all jobs.
 """
 
 import contextlib
@@ -16,45 +16,58 @@ from typing import Any
 
 
 def main() -> None:
-    """Serve until standard input ends, or Ctrl-C comes between two commands."""
-    # A shell has what it starts in the background ignore Ctrl-C, which is how we are stopped.
+    """Serve until standard input ends, or Ctrl-C arrives between two jobs."""
+    # A shell makes its background processes ignore Ctrl-C, which is how we are stopped.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # Ray has its workers block it
-    # Told who it is: it may have been killed while we were importing.
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # Ray blocks it in its workers
+    # The parent's number is an argument: it may have been killed while we were importing.
     threading.Thread(target=_stop_with, args=(int(sys.argv[1]),), daemon=True).start()
-    # Answers have a descriptor of their own: 1 and 2 belong to the command under way.
+    # Answers have a descriptor of their own: 1 and 2 belong to the present job.
     answers = os.fdopen(os.dup(1), "w")
     with contextlib.suppress(KeyboardInterrupt, BrokenPipeError):
         for line in sys.stdin:
-            answers.write(f"{serve(json.loads(line))}\n")
+            answers.write(f"{json.dumps(serve(**json.loads(line)))}\n")
             answers.flush()
 
 
-def serve(task: dict[str, Any]) -> int:
-    """One command; its exit code."""
-    with open(task["log"], "a") as log:
-        os.dup2(log.fileno(), 1)
-        os.dup2(log.fileno(), 2)
-    sys.argv = ["wng", *task["words"]]
+def serve(job: dict[str, Any], log: str) -> tuple[str, str]:
+    """Train one job; its outcome."""
+    with open(log, "a") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
     try:
-        from wng import cli  # when the log is there: it says so if this fails
+        # Imported only now, so that the log shows why if this fails.
+        import jax
 
-        cli.main()
-    except SystemExit as end:
-        return end.code if isinstance(end.code, int) else int(end.code is not None)
+        from wng.agents.run import Job, Status, run_job
+        from wng.runs.directory import RunTakenError
+
+        if os.getcwd() not in sys.path:  # for --env module:id and --embedding module:function
+            sys.path.append(os.getcwd())
+        jax.config.update("jax_cpu_enable_async_dispatch", False)
+        try:
+            return run_job(Job.from_json(job), progress=False)
+        except RunTakenError as error:
+            return Status.TAKEN, _one_line(error)
+        except (ValueError, RuntimeError, OSError) as error:
+            print(f"wng: {_one_line(error)}", file=sys.stderr)
+            return Status.FAILED, _one_line(error)
+    except KeyboardInterrupt:
+        return "stopped", ""
     except Exception as error:
         traceback.print_exc()
-        # Last, since JAX ends its traceback with advice.
-        print(f"{type(error).__name__}: {error}".splitlines()[0], file=sys.stderr)
-        return 1
+        return "failed", f"{type(error).__name__}: {_one_line(error)}"
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
-    return 0
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())
 
 
 def _stop_with(parent: int) -> None:
-    """Save and end when the parent has been killed: whoever comes next needs the run."""
+    """Save and end when the parent has been killed: whoever resumes needs the run."""
     while os.getppid() == parent:
         time.sleep(0.5)
     os.kill(os.getpid(), signal.SIGINT)

@@ -1,14 +1,19 @@
-"""Figures that the studies share."""
+"""Figures that the studies and the command line share."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import EngFormatter
 
+from wng.agents.registry import title_of
 from wng.experiments.output import figure, save
 from wng.experiments.statistics import (
+    BINS,
+    bootstrap_band,
     interquartile_mean,
     on_grid,
     performance_profile,
@@ -16,7 +21,8 @@ from wng.experiments.statistics import (
     profile_band,
     stratified_bootstrap,
 )
-from wng.experiments.study import Run
+from wng.runs.directory import RunDirectory
+from wng.runs.metrics import read_metrics
 
 COLORS = {
     "PG": "#8a8f98",
@@ -36,57 +42,91 @@ COLORS = {
     "WNES": "#d1495b",
     "BG-WNES": "#7b2d8b",
 }
-BINS = 40  # points of a curve
+Curves = Sequence[tuple[np.ndarray, np.ndarray]]  # steps and values of each seed
+Band = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]  # values [seeds, bins] to low, high
 Scores = Mapping[str, list[np.ndarray]]  # by title, an array of seeds for each task
 
 
-def color_of(title: str) -> str:
-    """The same in every figure."""
-    return COLORS.get(title, "#000000")
+def color_of(title: str, otherwise: str = "#000000") -> str:
+    """Return the color of a method, the same in every figure."""
+    return COLORS.get(title, otherwise)
 
 
-def draw_panels(panels: Mapping[str, Mapping[str, Sequence[Run]]], column: str, to: Path) -> None:
-    """A panel for each task, a curve for each method: mean ± standard deviation over seeds."""
+def std_band(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the mean over seeds minus and plus one standard deviation."""
+    mean, std = values.mean(axis=0), values.std(axis=0)
+    return mean - std, mean + std
+
+
+def draw_panels(
+    panels: Mapping[str, Mapping[str, Curves]],
+    to: Path,
+    label: str = "return",
+    *,
+    band: Band | None = bootstrap_band,
+    bins: int = BINS,
+    dotted: Collection[str] = (),
+) -> Path:
+    """Draw learning curves: one panel per task, one curve per method, averaged over seeds.
+
+    Args:
+      panels: Curves by task and by title of the method.
+      to: PNG file to write.
+      label: Label of the y-axis.
+      band: Band around the mean of several seeds: `bootstrap_band` (95% interval of the mean),
+        `std_band`, or None for no band.
+      bins: Largest number of points per curve.
+      dotted: Titles to draw as dotted lines.
+    """
     columns = min(3, len(panels))
     rows = -(-len(panels) // columns)
     fig, axes = figure(rows, columns, (6.2 * columns, 3.8 * rows))
     for axis in axes[len(panels) :]:
         axis.set_visible(False)
-    for axis, (title, methods) in zip(axes, panels.items(), strict=False):
-        for name, runs in methods.items():
-            grid, values = on_grid([(run.rows["steps"], run.rows[column]) for run in runs], BINS)
-            if not len(grid):
-                continue
-            mean, std = values.mean(axis=0), values.std(axis=0)
-            heavy = "W" in name
-            label = f"{name} ({len(runs)})"
-            axis.plot(grid, mean, color=color_of(name), lw=2.2 if heavy else 1.4, label=label)
-            if column != "past_wall":  # a share has no spread of its own
-                band = mean - std, mean + std
-                axis.fill_between(grid, *band, color=color_of(name), alpha=0.1, lw=0)
-        axis.set_title(title, fontsize=10)
+    for axis, (task, methods) in zip(axes, panels.items(), strict=False):
+        for k, (title, curves) in enumerate(methods.items()):
+            grid, values = on_grid(list(curves), bins)
+            color, name = color_of(title, f"C{k}"), f"{title} ({len(curves)})"
+            line = axis.plot(grid, values.mean(axis=0), color=color, label=name)
+            plt.setp(line, lw=2.2 if "W" in title else 1.4, ls=":" if title in dotted else "-")
+            if band and len(curves) > 1:
+                axis.fill_between(grid, *band(values), color=color, alpha=0.12, lw=0)
+        axis.set_title(task, fontsize=10)
         axis.xaxis.set_major_formatter(EngFormatter(sep=""))
         axis.set_xlabel("environment steps")
-        axis.set_ylabel({"past_wall": "share of seeds past the wall"}.get(column, column))
-        axis.legend(
-            frameon=False,
-            fontsize=7,
-            title="method (seeds)",
-            title_fontsize=7,
-            loc="upper left",
-            bbox_to_anchor=(1.0, 1.0),  # beside the curves, not on them
-        )
+        axis.set_ylabel(label)
+        # Next to the curves, so that it hides none of them.
+        place: Any = {"loc": "upper left", "bbox_to_anchor": (1, 1)}
+        axis.legend(frameon=False, fontsize=7, title="method (seeds)", **place)
     save(fig, to)
+    return to
+
+
+def draw_curves(folders: Sequence[Path], to: Path, column: str = "return") -> Path:
+    """Draw a column of the metrics of run folders: one panel per environment; return `to`.
+
+    Raises:
+      ValueError: If a run has no metrics yet.
+    """
+    panels: dict[str, dict[str, list[tuple[np.ndarray, np.ndarray]]]] = {}
+    for folder in folders:
+        record = RunDirectory.open(folder).record
+        rows = read_metrics(folder) if (folder / "metrics.csv").exists() else {}
+        if len(rows.get("steps", [])) == 0 or column not in rows:
+            raise ValueError(
+                f"{folder} has no metrics yet: {folder / 'metrics.csv'} is empty or missing."
+            )
+        methods = panels.setdefault(record["env"], {})
+        methods.setdefault(title_of(record["method"]), []).append((rows["steps"], rows[column]))
+    return draw_panels({env: dict(sorted(m.items())) for env, m in panels.items()}, to, column)
 
 
 def draw_aggregates(scores: Scores, ours: Sequence[str], what: str, to: Path) -> None:
-    """Interquartile means, performance profiles, and how likely `ours` beat the others."""
+    """Draw interquartile means, performance profiles, and how likely `ours` beat the others."""
     fig, (means, profiles, chances) = figure(1, 3, (15, 4))
     names = list(scores)
     for k, name in enumerate(names):
-        point, low, high = stratified_bootstrap(scores[name], interquartile_mean)
-        means.plot([low, high], [-k, -k], color=color_of(name), lw=7, alpha=0.35)
-        means.plot(point, -k, "o", color=color_of(name))
+        _draw_interval(means, k, name, *stratified_bootstrap(scores[name], interquartile_mean))
     runs = [f"{name} ({sum(map(len, scores[name]))})" for name in names]
     means.set_yticks([-k for k in range(len(names))], runs)
     means.set_title("method (runs)", fontsize=9, loc="left")
@@ -99,19 +139,19 @@ def draw_aggregates(scores: Scores, ours: Sequence[str], what: str, to: Path) ->
         band = profile_band(scores[name], thresholds)
         profiles.fill_between(thresholds, *band, color=color_of(name), alpha=0.08, lw=0)
     profiles.set_xlabel(f"{what} τ")
-    profiles.set_ylabel("share of runs above τ")
+    profiles.set_ylabel("fraction of runs above τ")
     profiles.legend(frameon=False, fontsize=7)
-    _draw_chances(chances, scores, [name for name in ours if name in scores])
+    pairs = [(a, b) for a in ours if a in scores for b in scores if b not in ours]
+    for k, (a, b) in enumerate(pairs):
+        _draw_interval(chances, k, a, *probability_of_improvement(scores[a], scores[b]))
+    chances.axvline(0.5, color="0.6", lw=1, ls=":")
+    chances.set_xlim(-0.02, 1.02)
+    names = [f"{a} > {b}" for a, b in pairs]
+    chances.set_yticks([-k for k in range(len(pairs))], names, fontsize=8)
+    chances.set_xlabel("probability of improvement")
     save(fig, to)
 
 
-def _draw_chances(axis: Axes, scores: Scores, ours: Sequence[str]) -> None:
-    pairs = [(a, b) for a in ours for b in scores if a != b and b not in ours]
-    for k, (a, b) in enumerate(pairs):
-        p, low, high = probability_of_improvement(scores[a], scores[b])
-        axis.plot([low, high], [-k, -k], color=color_of(a), lw=7, alpha=0.35)
-        axis.plot(p, -k, "o", color=color_of(a))
-    axis.axvline(0.5, color="0.6", lw=1, ls=":")
-    axis.set_xlim(-0.02, 1.02)
-    axis.set_yticks([-k for k in range(len(pairs))], [f"{a} > {b}" for a, b in pairs], fontsize=8)
-    axis.set_xlabel("probability of improvement")
+def _draw_interval(axis: Axes, k: int, title: str, point: float, low: float, high: float) -> None:
+    axis.plot([low, high], [-k, -k], color=color_of(title), lw=7, alpha=0.35)
+    axis.plot(point, -k, "o", color=color_of(title))

@@ -1,4 +1,4 @@
-"""What all studies write: CSV data, Markdown tables, figures in one style."""
+"""Output of the studies: CSV data, Markdown tables, figures in one style."""
 
 import csv
 import io
@@ -14,11 +14,11 @@ from matplotlib.figure import Figure
 
 from wng.runs.files import one_sentence, write_atomic
 
-RED, BLUE, GREY, GREEN, ORANGE = "#d1495b", "#2e6f9e", "#8a8f98", "#3a9d6e", "#e09f3e"
+RED, BLUE, GRAY, GREEN, ORANGE = "#d1495b", "#2e6f9e", "#8a8f98", "#3a9d6e", "#e09f3e"
 
 
 def write_csv(path: Path, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Rows as CSV; floats with seven digits, so that equal runs give equal bytes."""
+    """Write rows as CSV, with seven digits per float, so that equal runs give equal bytes."""
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(header)
@@ -28,18 +28,18 @@ def write_csv(path: Path, header: Sequence[str], rows: Iterable[Sequence[object]
 
 
 def markdown_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """A Markdown table."""
+    """Format a Markdown table."""
     lines = [header, ["---"] * len(header), *rows]
     return "\n".join("| " + " | ".join(str(cell) for cell in line) + " |" for line in lines)
 
 
 def number(value: float, sign: str = "") -> str:
-    """For people: 7,254 or 4.37 or −0.0123, with `sign` as in a format."""
+    """Format a number for readers, such as 7,254 or 4.37 or −0.0123; `sign` is a format sign."""
     return f"{value:{sign},.0f}" if abs(value) >= 100 else f"{value:{sign}.3g}"
 
 
 def figure(rows: int, columns: int, size: tuple[float, float]) -> tuple[Figure, list[Axes]]:
-    """An empty figure and its panels, in reading order."""
+    """Create an empty figure; return it and its panels in reading order."""
     fig, axes = plt.subplots(rows, columns, figsize=size, layout="constrained", squeeze=False)
     for axis in axes.flat:
         axis.spines[["top", "right"]].set_visible(False)

@@ -1,6 +1,7 @@
-"""Reports as Markdown and as one self-contained page, and what all of them have in common."""
+"""Reports as Markdown and as a self-contained HTML page, and the parts they share."""
 
 import base64
+import mimetypes
 import os
 import platform
 import textwrap
@@ -18,16 +19,12 @@ from wng.runs.directory import installed_packages
 from wng.runs.files import read_bytes, write_atomic
 
 HOLDS, PART, FAILS, UNDECIDED = "holds", "holds in part", "does not hold", "undecided"
+SMOKE = (
+    "Far too short to learn anything: this run only checks that every part works, and its verdicts "
+    "mean nothing."
+)
 CSS_CLASS = {HOLDS: "holds", PART: "part", FAILS: "fails", UNDECIDED: "undecided"}
-IMAGE_TYPES = {
-    ".gif": "image/gif",
-    ".jpeg": "image/jpeg",
-    ".jpg": "image/jpeg",
-    ".png": "image/png",
-    ".svg": "image/svg+xml",
-    ".webp": "image/webp",
-}
-LONG = 24  # characters; a table's cell with more is text that may wrap
+LONG = 24  # characters; longer table cells may wrap
 CPU_INFO = Path("/proc/cpuinfo")
 
 STYLE = """
@@ -65,7 +62,7 @@ blockquote { margin: 1rem 0; padding-left: 1rem; border-left: 3px solid var(--li
 .part { color: var(--part); }
 .fails { color: var(--fails); }
 .undecided { color: var(--undecided); }
-/* On a phone the verdict stays in sight while the rest of the table scrolls below it. */
+/* On a phone the verdict stays visible while the rest of the table scrolls. */
 @media (max-width: 40rem) {
   th, td { padding: 0.4rem 0.5rem; }
   td:is(.holds, .part, .fails, .undecided):last-child, .table:has(td:is(.holds, .part, .fails,
@@ -75,7 +72,7 @@ blockquote { margin: 1rem 0; padding-left: 1rem; border-left: 3px solid var(--li
 }
 """
 
-# The policy lets a browser refuse whatever the page does not hold; the icon keeps it from asking.
+# The policy and the empty icon stop browsers from loading anything else.
 PAGE = """<!doctype html>
 <html lang="en">
 <head>
@@ -96,7 +93,7 @@ PAGE = """<!doctype html>
 
 
 class Claim(NamedTuple):
-    """One claim of the paper, in Markdown."""
+    """A claim of the paper and the measurement, in Markdown."""
 
     claim: str
     paper: str
@@ -105,15 +102,12 @@ class Claim(NamedTuple):
 
 
 def verdict(low: float, high: float) -> str:
-    """On a claim that something is positive, by the interval of what was measured."""
+    """Judge the claim that a quantity is positive by its interval."""
     return HOLDS if low > 0 else FAILS if high < 0 else UNDECIDED
 
 
 def overall(verdicts: Iterable[str]) -> str:
-    """One verdict for several: of a mixture, what is known to hold or to fail decides.
-
-    Without any it is undecided. ValueError for a word that is not a verdict.
-    """
+    """Combine verdicts: in a mixture, those that hold or fail decide; none at all are undecided."""
     found = set(verdicts)
     for word in found - CSS_CLASS.keys():
         raise ValueError(f"'{word}' is not a verdict: use one of {', '.join(CSS_CLASS)}.")
@@ -123,32 +117,37 @@ def overall(verdicts: Iterable[str]) -> str:
 
 
 def claims_table(claims: Iterable[Claim]) -> str:
-    """The claims as a Markdown table; cells may contain '|' and several lines."""
+    """Format claims as a Markdown table; cells may contain '|' and line breaks."""
     rows = [[" ".join(cell.split()).replace("|", r"\|") for cell in claim] for claim in claims]
     return markdown_table(Claim._fields, rows)
 
 
 def provenance(command: str) -> str:
-    """A Markdown section: the command, the software and the processor, but not which machine."""
+    """Return a Markdown section on the command, the software and the CPU, without a host name."""
     packages = ", ".join(f"{name} {version}" for name, version in installed_packages().items())
     cores = os.cpu_count() or 1
-    # An indented block, since a command may contain the marks of a fenced one.
-    return f"""## How this was made
+    # An indented block, because the command may contain code fences.
+    return f"""## How this report was made
 
 {textwrap.indent(command.strip(), "    ")}
 
 - Packages: {packages}
 - Python: {platform.python_version()}
 - Platform: {platform.system()} {platform.machine()}
-- Processor: {_processor()}, {cores} {"core" if cores == 1 else "cores"}
+- CPU: {_processor()}, {cores} {"core" if cores == 1 else "cores"}
 """
 
 
-def write_report(markdown: str, out: Path, title: str) -> None:
-    """Write `out`/report.md, the text as it is, and `out`/report.html, a page that needs no other.
+def appendix(command: str, not_run: str) -> str:
+    """Return the last sections of a report: what was not run, and how the report was made."""
+    return f"## Not run, or failed\n\n{not_run or 'Nothing.'}\n\n{provenance(command)}"
 
-    The page contains the images; links to other files stay links. HTML in the text is shown, not
-    obeyed. ValueError if an image is not a readable file in `out`: nothing is written then.
+
+def write_report(markdown: str, out: Path, title: str) -> None:
+    """Write the text to `out`/report.md, and a self-contained page to `out`/report.html.
+
+    The page embeds the images, which must be in `out`; links stay links, and HTML is escaped. A
+    ValueError for an image that cannot be embedded is raised before anything is written.
     """
     parser = MarkdownIt("commonmark", {"html": False}).enable("table")
     tokens = parser.parse(markdown)
@@ -163,22 +162,23 @@ def write_report(markdown: str, out: Path, title: str) -> None:
 
 
 def _inlined(source: str, out: Path) -> str:
-    """The image as a data URI."""
+    """Return the image as a data URI."""
     path = PurePosixPath(unquote(source))
     if urlsplit(source).scheme or path.is_absolute() or ".." in path.parts:
-        raise ValueError(f"the image {source[:200]} is not in the report's folder: put it there.")
-    if path.suffix.lower() not in IMAGE_TYPES:
-        raise ValueError(f"the image {source} is of no known type: use {', '.join(IMAGE_TYPES)}.")
+        raise ValueError(f"the image {source[:200]} is not in the report's folder: move it there.")
+    kind, _ = mimetypes.guess_type(path.name, strict=False)
+    if kind is None or not kind.startswith("image/"):
+        raise ValueError(f"the image {source} has an unknown type: use PNG, JPEG, SVG or WebP.")
     data = base64.b64encode(read_bytes(out / path)).decode()
-    return f"data:{IMAGE_TYPES[path.suffix.lower()]};base64,{data}"
+    return f"data:{kind};base64,{data}"
 
 
 def _decorated(tokens: Sequence[Token]) -> list[Token]:
-    """Tables in a box of their own that scrolls, verdicts and long texts in it with a class."""
+    """Put tables in scrolling boxes, and give verdicts and long cells a CSS class."""
     result = []
     for i, token in enumerate(tokens):
         if token.type == "table_open":
-            # In the order of tabs, since a keyboard scrolls only what has the focus.
+            # Focusable, because the keyboard scrolls only the element with the focus.
             box = {"class": "table", "role": "region", "aria-label": "table", "tabindex": "0"}
             result.append(Token("table_box_open", "div", 1, attrs={**box}, block=True))
         elif token.type in ("th_open", "td_open"):
@@ -194,7 +194,7 @@ def _decorated(tokens: Sequence[Token]) -> list[Token]:
 
 
 def _processor() -> str:
-    """The model of the processor, or at least its architecture."""
+    """Return the model of the CPU, or its architecture if the model is unknown."""
     if CPU_INFO.exists():
         for line in CPU_INFO.read_text().splitlines():
             name, _, value = line.partition(":")

@@ -1,11 +1,10 @@
-"""A study is data: a list of jobs. Each is a run of `wng train`, in a run directory like any other.
+"""A study is data: a list of trials. Each is a run like those of `wng train`, in its own folder.
 
-Finished runs are never repeated, interrupted ones go on, failed ones are recorded and passed over.
+Finished runs are never repeated, interrupted ones resume, failed ones are recorded and skipped.
 """
 
 import dataclasses
 import os
-import re
 import tempfile
 import time
 from collections.abc import Sequence
@@ -17,7 +16,8 @@ from typing import Any, Literal, NamedTuple, TypeVar
 import numpy as np
 
 from wng.agents.registry import METHODS, family_of
-from wng.execution.processes import STOPPED, Child, run_children
+from wng.agents.run import Job, Outcome, Status
+from wng.execution.processes import progress_of, run_jobs
 from wng.runs import checkpoint
 from wng.runs.directory import RunDirectory, in_use, lock, safe_name
 from wng.runs.executor import Executor, LocalExecutor
@@ -45,11 +45,13 @@ AnyTask = TypeVar("AnyTask", bound=NamedTuple)
 
 
 def only(tasks: tuple[AnyTask, ...], names: Sequence[str]) -> tuple[AnyTask, ...]:
-    """The tasks with these names, or all; one that the study does not have is run like its first.
+    """The tasks with these names, or all tasks if no name is given.
+
+    An environment that the study does not have is treated like its first one.
 
     Args:
-      tasks: with fields `env` and more.
-      names: of environments.
+      tasks: tuples whose first field is `env`.
+      names: ids of environments.
     """
     known = {task[0]: task for task in tasks}
     first = tasks[0]
@@ -57,8 +59,8 @@ def only(tasks: tuple[AnyTask, ...], names: Sequence[str]) -> tuple[AnyTask, ...
 
 
 @dataclass(frozen=True)
-class Job:
-    """One run.
+class Trial:
+    """One run of a study.
 
     Attributes:
       variant: what is added to `settings` in names, such as "lr1e-05".
@@ -85,32 +87,49 @@ class Job:
         return METHODS[self.method].title + beta
 
     @property
+    def who(self) -> tuple[str, str, str, int]:
+        """The first columns of a CSV file: settings, environment, method and seed."""
+        return self.label, self.env, self.method, self.seed
+
+    @property
+    def group(self) -> str:
+        """The name that all seeds share."""
+        return f"{METHODS[self.method].title} {self.label} {self.env}"
+
+    @property
     def name(self) -> str:
-        """For people."""
-        return f"{METHODS[self.method].title} {self.label} {self.env} seed {self.seed}"
+        """The name for people."""
+        return f"{self.group} seed {self.seed}"
+
+    @cached_property
+    def config(self) -> Any:
+        """Every setting."""
+        preset = family_of(self.method).preset
+        return preset(self.method, self.settings, self.env, **self.overrides)
 
     @cached_property
     def record(self) -> dict[str, Any]:
-        """What config.json of the run says."""
-        preset = family_of(self.method).preset
-        config = preset(self.method, self.settings, self.env, **self.overrides)
-        return {"steps": self.steps, **dataclasses.asdict(config)}
+        """The configuration in the run's config.json."""
+        return {"steps": self.steps, **dataclasses.asdict(self.config)}
 
     def folder(self, root: Path) -> Path:
-        """Where the run is kept."""
+        """The folder of the run."""
         return root / self.label / safe_name(self.env) / self.method / f"seed{self.seed}"
 
-    def command(self, root: Path) -> list[str]:
-        """The words after `wng`."""
-        flags = {"env": self.env, "settings": self.settings, "steps": self.steps, "seed": self.seed}
-        words = ["train", self.method, "--out", str(root / self.label), "--resume"]
-        for name, value in (flags | self.overrides).items():
-            values = value if isinstance(value, tuple) else (value,)
-            words += [f"--{name.replace('_', '-')}", *map(_text, values)]
-        return words
+    def job(self, root: Path) -> Job:
+        """The run as a worker takes it."""
+        return Job(
+            self.env,
+            self.method,
+            self.seed,
+            self.steps,
+            self.config,
+            root / self.label,
+            resume=True,
+        )
 
     def finished(self, root: Path) -> bool:
-        """Whether all its steps are there; ValueError if they are of another configuration."""
+        """Whether all steps are there; ValueError if they are of another configuration."""
         folder = self.folder(root)
         if not (folder / "config.json").exists():
             return False
@@ -124,7 +143,7 @@ class Job:
         return note.read_text(errors="replace").strip() if note.exists() else None
 
     def read(self, root: Path) -> "Run | None":
-        """The run up to the steps asked for, if it has got there."""
+        """The run up to the trial's number of steps, if it is finished."""
         if not self.finished(root):
             return None
         rows = read_metrics(self.folder(root))
@@ -137,13 +156,20 @@ class Job:
 class Run:
     """What a finished run measured: columns of metrics.csv by name."""
 
-    job: Job
+    trial: Trial
     rows: dict[str, np.ndarray]
 
     @property
     def final(self) -> float:
         """Mean return of the episodes in the last fifth of the steps."""
         return final_return(self.rows)
+
+
+class Missing(NamedTuple):
+    """A trial without a finished run, and why it has none."""
+
+    trial: Trial
+    why: str
 
 
 def final_return(rows: dict[str, np.ndarray]) -> float:
@@ -153,8 +179,8 @@ def final_return(rows: dict[str, np.ndarray]) -> float:
     return float(late.mean()) if len(late) else np.nan
 
 
-def run_jobs(
-    jobs: Sequence[Job],
+def run_trials(
+    trials: Sequence[Trial],
     root: Path,
     title: str,
     *,
@@ -162,138 +188,135 @@ def run_jobs(
     quick: bool = False,
     executor: Executor | None = None,
 ) -> bool:
-    """Run what is not there yet, on all cores, one run a core. Whether it got to the end.
+    """Train what is not there yet, on all cores, one run per core.
 
     Args:
-      jobs: the runs, in the order to start them.
-      root: where runs are kept.
-      title: of the progress bar.
+      trials: the runs, in the order to start them.
+      root: folder of all runs.
+      title: title of the progress bar.
       retry: try again what failed before.
-      quick: compile without optimising, for runs of seconds.
-      executor: where; by default on this machine.
+      quick: compile without optimizing, for runs of seconds.
+      executor: where runs are trained; by default on this machine.
+
+    Returns:
+      Whether every trial has finished or failed; False if the study was stopped.
     """
-    jobs = list({job.folder(root): job for job in jobs}.values())
-    waiting: dict[str, Job] = {}
-    for job in jobs:
+    trials = list({trial.folder(root): trial for trial in trials}.values())
+    waiting: dict[Path, Trial] = {}
+    for trial in trials:
+        folder = trial.folder(root)
         if retry:
-            (job.folder(root) / "failure.txt").unlink(missing_ok=True)
-        if not job.finished(root) and job.failure(root) is None:
-            waiting[job.name] = job
+            (folder / "failure.txt").unlink(missing_ok=True)
+        if not trial.finished(root) and trial.failure(root) is None:
+            waiting[folder] = trial
     if not waiting:
         return True
     root.mkdir(parents=True, exist_ok=True)
-    with lock(root):  # of two studies with the same runs, one goes on
-        for job in waiting.values():
-            _wait_for(job.folder(root))
-        return _run(jobs, waiting, root, title, quick, executor or LocalExecutor())
+    with lock(root):  # only one of two studies with the same runs may continue
+        for folder in waiting:
+            _wait_for(folder)
+        return _run(trials, waiting, root, title, quick, executor or LocalExecutor())
 
 
 def _wait_for(folder: Path) -> None:
-    """Until a worker whose study was killed has saved the run and let go of it."""
+    """Wait until a worker whose study was killed has saved the run and released it."""
     end = time.monotonic() + PATIENCE
     while (folder / "config.json").exists() and in_use(folder) and time.monotonic() < end:
         time.sleep(0.2)
 
 
 def _run(
-    jobs: Sequence[Job],
-    waiting: dict[str, Job],
+    trials: Sequence[Trial],
+    waiting: dict[Path, Trial],
     root: Path,
     title: str,
     quick: bool,
     executor: Executor,
 ) -> bool:
-    todo = sum(job.steps for job in jobs)
-    ended = {job.name: job.steps for job in jobs if job.name not in waiting}
+    todo = sum(trial.steps for trial in trials)
+    ended = {f: t.steps for t in trials if (f := t.folder(root)) not in waiting}
     with (
         stop_on_signals() as stop,
         TrainingProgress() as progress,
         tempfile.TemporaryDirectory() as compiled,
     ):
         progress.add(title, todo, sum(ended.values()))
-        under_way: dict[str, int] = {}
-        failed = sum(job.failure(root) is not None for job in jobs)
+        training: dict[Path, int] = {}
+        failed = sum(trial.failure(root) is not None for trial in trials)
 
-        def look(child: Child, code: int | None) -> None:
+        def look(job: Job, outcome: Outcome | None) -> None:
             nonlocal failed
-            job = waiting[child.name]
-            under_way[child.name] = min(child.so_far()[0], job.steps)
-            if code is not None:
-                del under_way[child.name]
-                ended[child.name] = job.steps
-                reason = child.last_words(code)
-                taken = "in use by process" in reason or "already holds a run" in reason
-                if code not in (0, STOPPED) and not taken:  # by someone who goes on with it
+            trial = waiting[job.folder]
+            training[job.folder] = min(progress_of(job.folder)[0], trial.steps)
+            if outcome is not None:
+                del training[job.folder]
+                ended[job.folder] = trial.steps
+                if outcome.status in (Status.FAILED, Status.DIED):
                     failed += 1
-                    write_atomic(child.folder / "failure.txt", f"{reason}\n".encode())
-                    progress.console.print(f"{job.name} failed: {reason}", soft_wrap=True)
-            fields = {"runs done": len(ended), "of": len(jobs)}
+                    write_atomic(job.folder / "failure.txt", f"{outcome.message}\n".encode())
+                    progress.console.print(
+                        f"{trial.name} failed: {outcome.message}", soft_wrap=True
+                    )
+            fields = {"runs done": len(ended), "of": len(trials)}
             fields |= {"failed": failed} if failed else {}
-            progress.update(title, sum(ended.values()) + sum(under_way.values()), fields)
+            progress.update(title, sum(ended.values()) + sum(training.values()), fields)
 
-        children = [Child(n, job.folder(root), job.command(root)) for n, job in waiting.items()]
-        how: dict[str, str] = {}
-        if not executor.remote:  # runs that differ in the seed alone need not compile anew
+        environment: dict[str, str] = {}
+        if not executor.remote:  # runs that differ in the seed alone need not compile again
             kept = os.environ.get("JAX_COMPILATION_CACHE_DIR", compiled)
-            how["JAX_COMPILATION_CACHE_DIR"] = kept
-        how |= {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"} if quick else {}
-        run_children(
-            children,
+            environment["JAX_COMPILATION_CACHE_DIR"] = kept
+        environment |= {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"} if quick else {}
+        run_jobs(
+            [trial.job(root) for trial in waiting.values()],
             lambda: stop.requested,
             look,
             executor=executor,
             pinned=True,
-            environment=how,
+            environment=environment,
         )
-    return all(job.finished(root) or job.failure(root) is not None for job in jobs)
+    return all(trial.finished(root) or trial.failure(root) is not None for trial in trials)
 
 
-def best_rate(candidates: Sequence[Job], root: Path) -> Job | None:
-    """The job of a sweep with the highest final return; None if none has ended."""
-    runs = [run for job in candidates if (run := job.read(root)) is not None]
+def best_rate(candidates: Sequence[Trial], root: Path) -> Trial | None:
+    """The trial of a sweep with the highest final return; None if none has finished."""
+    runs = [run for trial in candidates if (run := trial.read(root)) is not None]
     scored = [run for run in runs if np.isfinite(run.final)]
-    return max(scored, key=lambda run: run.final).job if scored else None
+    return max(scored, key=lambda run: run.final).trial if scored else None
 
 
-def read_runs(jobs: Sequence[Job], root: Path) -> tuple[list[Run], list[str]]:
-    """All that have ended, and a line for each that has not."""
+def read_runs(trials: Sequence[Trial], root: Path) -> tuple[list[Run], list[Missing]]:
+    """All runs that have finished, and the trials that have none."""
     runs, missing = [], []
-    for job in jobs:
-        run = job.read(root)
+    for trial in trials:
+        run = trial.read(root)
         if run is not None:
             runs.append(run)
         else:
-            why = job.failure(root)
-            missing.append(f"{job.name}: {f'failed: {why}' if why else 'not run'}")
+            why = trial.failure(root)
+            missing.append(Missing(trial, f"failed: {why}" if why else "not run"))
     return runs, missing
 
 
 def grouped(runs: Sequence[Run]) -> dict[str, dict[str, list[Run]]]:
-    """By environment, then by title."""
+    """Runs by environment, then by title."""
     groups: dict[str, dict[str, list[Run]]] = {}
     for run in runs:
-        groups.setdefault(run.job.env, {}).setdefault(run.job.title, []).append(run)
+        groups.setdefault(run.trial.env, {}).setdefault(run.trial.title, []).append(run)
     return groups
 
 
 def finals(runs: Sequence[Run]) -> np.ndarray:
-    """Their final returns; runs in which no episode ended late are left out."""
+    """Final returns, without runs in which no episode ended late."""
     values = np.array([run.final for run in runs])
     return values[np.isfinite(values)]
 
 
-def summarize_missing(missing: Sequence[str]) -> str:
-    """One line for the seeds of a method that have the same to say."""
+def summarize_missing(missing: Sequence[Missing]) -> str:
+    """One line for all seeds of a method that are missing for the same reason."""
     groups: dict[str, list[str]] = {}
-    for line in missing:
-        match = re.fullmatch(r"(.*?) seed (\d+): (.*)", line, re.S)
-        assert match is not None
-        groups.setdefault(f"{match[1]}: {match[3]}", []).append(match[2])
+    for trial, why in missing:
+        groups.setdefault(f"{trial.group}: {why}", []).append(str(trial.seed))
     return "\n".join(
         f"- {what} (seed{'s' * (len(seeds) > 1)} {', '.join(seeds)})"
         for what, seeds in groups.items()
     )
-
-
-def _text(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 import jax
 from jaxtyping import Array, Float
 
+from wng.policy_gradient.behaviors import Windows
 from wng.policy_gradient.networks import Distribution
 
 
@@ -40,3 +41,12 @@ class Batch(NamedTuple):
         """
         centered = self.advantages - self.advantages.mean()
         return self._replace(advantages=centered / (self.advantages.std() + 1e-3))
+
+
+class Data(NamedTuple):
+    """All that a step has to work with."""
+
+    batch: Batch
+    windows: Windows  # stretches of the rollout that behaviors are taken from
+    prepared: Any  # what the proximity prepared for this batch
+    weight: Float[Array, ""]  # weight β of the proximity's penalty

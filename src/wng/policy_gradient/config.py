@@ -140,11 +140,11 @@ LIMITS = Limits(
 )
 # Groups of flags in --help, by the first setting of each.
 GROUPS = {
-    "proximity": "method",
+    "proximity": "axes",
     "num_envs": "data",
     "hidden": "networks",
     "optimizer": "optimizer",
     "clip_range": "proximity",
     "embedding": "geometry",
-    "radius": "trust region",
+    "radius": "trust_region",
 }

@@ -20,8 +20,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from wng.estimator.precondition import Metric
 from wng.estimator.transform import scale_by_metric
-from wng.policy_gradient.batch import Batch
-from wng.policy_gradient.behaviors import Windows
+from wng.policy_gradient.batch import Data
 from wng.policy_gradient.networks import Categorical, Networks
 from wng.policy_gradient.problem import Problem
 
@@ -60,23 +59,8 @@ class Geometry:
     def check(self, problem: Problem) -> None:
         """Raise a ValueError if this geometry does not apply to the problem."""
 
-    def metric(
-        self,
-        problem: Problem,
-        networks: Networks,
-        batch: Batch,
-        windows: Windows,
-        key: PRNGKeyArray,
-    ) -> Metric:
-        """The metric at `networks`.
-
-        Args:
-          problem: settings, sizes and behaviors.
-          networks: where the metric is taken.
-          batch: the minibatch, or the whole batch for a trust-region step.
-          windows: `problem.num_windows` stretches of the rollout, drawn at random.
-          key: random key.
-        """
+    def metric(self, problem: Problem, networks: Networks, data: Data, key: PRNGKeyArray) -> Metric:
+        """The metric at `networks`, on the minibatch (or batch) and windows of `data`."""
         return Identity()
 
     def transform(self, problem: Problem) -> optax.GradientTransformation:
@@ -135,17 +119,10 @@ class Fisher(Geometry):
         """Hessian of KL in the outputs of the policy, applied to a tangent."""
         return outputs.fisher(tangent)
 
-    def metric(
-        self,
-        problem: Problem,
-        networks: Networks,
-        batch: Batch,
-        windows: Windows,
-        key: PRNGKeyArray,
-    ) -> Metric:
+    def metric(self, problem: Problem, networks: Networks, data: Data, key: PRNGKeyArray) -> Metric:
         """See `OutputMetric`."""
         iterations = problem.config.cg_iterations
-        return OutputMetric(networks, batch.observations, self.curvature, iterations)
+        return OutputMetric(networks, data.batch.observations, self.curvature, iterations)
 
     def transform(self, problem: Problem) -> optax.GradientTransformation:
         """The natural gradient in the metric of each minibatch."""

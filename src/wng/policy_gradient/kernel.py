@@ -13,8 +13,7 @@ from wng.estimator.basis import KernelBasis, kernel_basis
 from wng.estimator.jacobian import behaviors_and_pullback, jacobian_score
 from wng.estimator.metric import LowRank, WassersteinMetric
 from wng.estimator.transform import scale_by_metric
-from wng.policy_gradient.batch import Batch
-from wng.policy_gradient.behaviors import Windows
+from wng.policy_gradient.batch import Data
 from wng.policy_gradient.geometry import Geometry
 from wng.policy_gradient.networks import Networks
 from wng.policy_gradient.problem import Problem
@@ -52,15 +51,10 @@ class Kernel(Geometry):
     sees_behaviors = True
 
     def metric(
-        self,
-        problem: Problem,
-        networks: Networks,
-        batch: Batch,
-        windows: Windows,
-        key: PRNGKeyArray,
+        self, problem: Problem, networks: Networks, data: Data, key: PRNGKeyArray
     ) -> LowRank:
         """Ĝ = JᵀL†J over the parameters that Φ depends on (Algorithm `KWNG_3`)."""
-        config, behaviors = problem.config, problem.behaviors
+        config, behaviors, windows = problem.config, problem.behaviors, data.windows
         key_behavior, key_basis, key_index = jax.random.split(key, 3)
         theta = behaviors.parameters(networks)
 

@@ -8,7 +8,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from wng.behavior.embedding import Embedding
 from wng.policy_gradient.advantages import Moments, discounted_returns, gae
-from wng.policy_gradient.batch import Batch, Rollout
+from wng.policy_gradient.batch import Batch, Data, Rollout
 from wng.policy_gradient.behaviors import Windows, cut_windows
 from wng.policy_gradient.config import Config
 from wng.policy_gradient.networks import Gaussian, Networks, init_networks
@@ -101,15 +101,10 @@ class Learner:
         key_minibatches, key_value, key_region, key_prepare = jax.random.split(key, 4)
         state, batch, windows = self._batch(state, rollout)
         prepared = problem.proximity.prepare(problem, state.networks, windows, key_prepare)
+        data = Data(batch, windows, prepared, state.penalty)
+        key_step = key_minibatches if problem.step.joint else key_region
         networks, step_state, metrics = problem.step.take(
-            problem,
-            state.step,
-            state.networks,
-            batch,
-            windows,
-            prepared,
-            state.penalty,
-            key_minibatches if problem.step.joint else key_region,
+            problem, state.step, state.networks, data, key_step
         )
         value_state = state.value_optimizer
         if value_state is not None:

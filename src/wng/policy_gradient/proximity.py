@@ -25,7 +25,7 @@ from wng.behavior.distance import (
     squared_distances,
 )
 from wng.estimator.checks import check_memory
-from wng.policy_gradient.batch import Batch
+from wng.policy_gradient.batch import Batch, Data
 from wng.policy_gradient.behaviors import Windows
 from wng.policy_gradient.config import Config
 from wng.policy_gradient.networks import Networks
@@ -50,9 +50,7 @@ class Proximity:
         """
         return None
 
-    def refine(
-        self, problem: Problem, networks: Networks, prepared: Any, key: PRNGKeyArray
-    ) -> Any:
+    def refine(self, problem: Problem, networks: Networks, prepared: Any, key: PRNGKeyArray) -> Any:
         """Called before each gradient: `prepared`, improved at the present networks."""
         return prepared
 
@@ -60,15 +58,7 @@ class Proximity:
         """The surrogate of each step, to be maximized."""
         return ratio * advantages
 
-    def penalty(
-        self,
-        problem: Problem,
-        networks: Networks,
-        batch: Batch,
-        weight: Array,
-        prepared: Any,
-        key: PRNGKeyArray,
-    ) -> Array:
+    def penalty(self, problem: Problem, networks: Networks, data: Data, key: PRNGKeyArray) -> Array:
         """The term that is added to the loss."""
         return jnp.zeros(())
 
@@ -82,19 +72,10 @@ class Proximity:
         ratio = jnp.exp(jnp.clip(log_ratio, -20, 20))
         return -self.gain(config, ratio, batch.advantages).mean()
 
-    def loss(
-        self,
-        problem: Problem,
-        networks: Networks,
-        batch: Batch,
-        weight: Array,
-        prepared: Any,
-        key: PRNGKeyArray,
-    ) -> Array:
+    def loss(self, problem: Problem, networks: Networks, data: Data, key: PRNGKeyArray) -> Array:
         """−E[gain] + penalty."""
-        return self.surrogate(problem.config, networks, batch) + self.penalty(
-            problem, networks, batch, weight, prepared, key
-        )
+        gain = self.surrogate(problem.config, networks, data.batch)
+        return gain + self.penalty(problem, networks, data, key)
 
 
 class Clip(Proximity):
@@ -109,17 +90,10 @@ class Clip(Proximity):
 class KLPenalty(Proximity):
     """A KL penalty whose weight follows the target."""
 
-    def penalty(
-        self,
-        problem: Problem,
-        networks: Networks,
-        batch: Batch,
-        weight: Array,
-        prepared: Any,
-        key: PRNGKeyArray,
-    ) -> Array:
+    def penalty(self, problem: Problem, networks: Networks, data: Data, key: PRNGKeyArray) -> Array:
         """β KL(π_k, π_θ)."""
-        return weight * batch.policy.kl(networks.policy(batch.observations)).mean()
+        new = networks.policy(data.batch.observations)
+        return data.weight * data.batch.policy.kl(new).mean()
 
     def adapt(self, config: Config, weight: Array, kl: Array) -> Array:
         """Double β after 1.5 times the target, halve it after less than the target / 1.5."""
@@ -188,23 +162,13 @@ class WassersteinPenalty(Proximity):
         )
         return prepared._replace(potentials=potentials)
 
-    def penalty(
-        self,
-        problem: Problem,
-        networks: Networks,
-        batch: Batch,
-        weight: Array,
-        prepared: OldBehaviors,
-        key: PRNGKeyArray,
-    ) -> Array:
+    def penalty(self, problem: Problem, networks: Networks, data: Data, key: PRNGKeyArray) -> Array:
         """(β/2) OT_γ with the present test functions."""
-        X = problem.behaviors.embed(networks, prepared.windows, key)
-        importance = problem.behaviors.weights(networks, prepared.windows, X)
-        gamma = problem.config.dual_gamma
-        value = dual_value(
-            prepared.potentials, prepared.features, X, prepared.samples, gamma, importance
-        )
-        return weight / 2 * value
+        old, gamma = data.prepared, problem.config.dual_gamma
+        X = problem.behaviors.embed(networks, old.windows, key)
+        importance = problem.behaviors.weights(networks, old.windows, X)
+        value = dual_value(old.potentials, old.features, X, old.samples, gamma, importance)
+        return data.weight / 2 * value
 
 
 none, clip, kl_penalty, wasserstein_penalty = Proximity(), Clip(), KLPenalty(), WassersteinPenalty()

@@ -10,8 +10,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Int, PRNGKeyArray
 
-from wng.policy_gradient.batch import Batch
-from wng.policy_gradient.behaviors import Windows
+from wng.policy_gradient.batch import Batch, Data
 from wng.policy_gradient.config import Config
 from wng.policy_gradient.networks import Networks
 from wng.policy_gradient.problem import Problem
@@ -45,27 +44,9 @@ class Step:
         raise NotImplementedError
 
     def take(
-        self,
-        problem: Problem,
-        state: Any,
-        networks: Networks,
-        batch: Batch,
-        windows: Windows,
-        prepared: Any,
-        weight: Array,
-        key: PRNGKeyArray,
+        self, problem: Problem, state: Any, networks: Networks, data: Data, key: PRNGKeyArray
     ) -> Result:
-        """Use a batch once.
-
-        Args:
-          problem: settings and axes.
-          state: what `init`, or the step before, returned.
-          networks: those that collected the batch.
-          batch: the steps of the rollout.
-          windows: all windows of the rollout.
-          prepared: what the proximity prepared for this batch.
-          weight: weight of the proximity's penalty.
-          key: random key.
+        """Use a batch that `networks` collected.
 
         Returns:
           The new networks, the new state, and metrics, among them 'epsilon' and 'fallbacks'.
@@ -196,33 +177,30 @@ class Minibatches(Step):
         problem: Problem,
         state: MinibatchState,
         networks: Networks,
-        batch: Batch,
-        windows: Windows,
-        prepared: Any,
-        weight: Array,
+        data: Data,
         key: PRNGKeyArray,
     ) -> Result:
         """`epochs` passes over the batch."""
         config, behaviors = problem.config, problem.behaviors
-        optimizer = self.optimizer(problem)
+        optimizer, joint = self.optimizer(problem), behaviors.joint
 
         def use(carry: tuple, rows: Batch, key: PRNGKeyArray) -> tuple:
             networks, optimizer_state, prepared = carry
             key_metric, key_pick, key_penalty = jax.random.split(key, 3)
-            rows = rows.standardized()
             prepared = problem.proximity.refine(problem, networks, prepared, key_penalty)
+            now = data._replace(batch=rows.standardized(), prepared=prepared)
 
             def loss(theta: Any) -> Array:
                 new = behaviors.with_parameters(networks, theta)
-                value = value_loss(config, new, rows) if behaviors.joint else 0.0
-                return value + problem.proximity.loss(
-                    problem, new, rows, weight, prepared, key_penalty
-                )
+                value = value_loss(config, new, rows) if joint else 0.0
+                return value + problem.proximity.loss(problem, new, now, key_penalty)
 
             def metric(theta: Any) -> Any:
                 new = behaviors.with_parameters(networks, theta)
-                picked = windows.pick(problem.num_windows, key_pick)
-                return problem.geometry.metric(problem, new, rows, picked, key_metric)
+                picked = data.windows.pick(problem.num_windows, key_pick)
+                return problem.geometry.metric(
+                    problem, new, now._replace(windows=picked), key_metric
+                )
 
             theta = behaviors.parameters(networks)
             value, gradient = jax.value_and_grad(loss)(theta)
@@ -235,20 +213,13 @@ class Minibatches(Step):
             if config.steer:  # the batch is used up: do not go on from too far away
                 kl = rows.policy.kl(networks.policy(rows.observations)).mean()
                 rate = jnp.where(kl < 1.5 * config.kl_target, rate, 0.0)
-            theta = optax.apply_updates(theta, slowed(moved, rate))
+            moved_policy = jax.tree.map(lambda x: rate * x, moved.policy if joint else moved)
+            moved = Networks(moved_policy, moved.value) if joint else moved_policy
+            theta = optax.apply_updates(theta, moved)
             return behaviors.with_parameters(networks, theta), optimizer_state, prepared
 
-        def slowed(moved: Any, rate: Array) -> Any:
-            """The update, with the policy's part multiplied by the rate."""
-            if behaviors.joint:
-                return Networks(slowed_policy(moved.policy, rate), moved.value)
-            return slowed_policy(moved, rate)
-
-        def slowed_policy(moved: Any, rate: Array) -> Any:
-            return jax.tree.map(lambda x: rate * x, moved)
-
-        carry = (networks, state.optimizer, prepared)
-        networks, used, _ = epochs(use, carry, batch, config.epochs, config.minibatch, key)
+        carry = (networks, state.optimizer, data.prepared)
+        networks, used, _ = epochs(use, carry, data.batch, config.epochs, config.minibatch, key)
         before, after = (_fallbacks(x) for x in (state.optimizer, used))
         metrics = {
             "epsilon": jnp.asarray(optax.tree_utils.tree_get(used, "epsilon", 0.0)),

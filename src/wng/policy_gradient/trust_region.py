@@ -1,6 +1,6 @@
 """One natural step per batch, of a given length in the geometry's own distance."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -9,8 +9,7 @@ from jaxtyping import Array, Int, PRNGKeyArray
 
 from wng.estimator.damping import DampingState
 from wng.estimator.precondition import precondition
-from wng.policy_gradient.batch import Batch
-from wng.policy_gradient.behaviors import Windows
+from wng.policy_gradient.batch import Data
 from wng.policy_gradient.networks import Networks
 from wng.policy_gradient.problem import Problem
 from wng.policy_gradient.steps import Result, Step, steered
@@ -41,28 +40,29 @@ class TrustRegion(Step):
         problem: Problem,
         state: TrustRegionState,
         networks: Networks,
-        batch: Batch,
-        windows: Windows,
-        prepared: Any,
-        weight: Array,
+        data: Data,
         key: PRNGKeyArray,
     ) -> Result:
         """One step of the policy; the value function is fitted on its own."""
         config, distance = problem.config, problem.geometry.distance
-        whole = batch.standardized()
-        prepared = problem.proximity.refine(problem, networks, prepared, key)
-        picked = windows.pick(problem.num_windows, key)
-        metric = problem.geometry.metric(problem, networks, whole, picked, key)
+        data = Data(
+            data.batch.standardized(),
+            data.windows.pick(problem.num_windows, key),
+            problem.proximity.refine(problem, networks, data.prepared, key),
+            data.weight,
+        )
+        metric = problem.geometry.metric(problem, networks, data, key)
+        old, observations = data.batch.policy, data.batch.observations
         theta, unravel = ravel_pytree(networks.policy)
 
         def at(flat: Array) -> Networks:
             return Networks(unravel(flat), networks.value)
 
         def loss(flat: Array) -> Array:
-            return problem.proximity.loss(problem, at(flat), whole, weight, prepared, key)
+            return problem.proximity.loss(problem, at(flat), data, key)
 
         def divergence(flat: Array) -> Array:
-            return whole.policy.kl(unravel(flat)(whole.observations)).mean()
+            return old.kl(unravel(flat)(observations)).mean()
 
         value, g = jax.value_and_grad(loss)(theta)
         found = precondition(problem.control, state.damping, metric, g, value=value)

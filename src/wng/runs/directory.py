@@ -38,6 +38,10 @@ def _forget_locks() -> None:
 os.register_at_fork(after_in_child=_forget_locks)
 
 
+class RunTakenError(ValueError):
+    """Another process has the run, or has just created it."""
+
+
 @dataclass(frozen=True)
 class RunDirectory:
     """A run on disk. Make one with `create`, find one with `open`.
@@ -62,9 +66,24 @@ class RunDirectory:
 
     @classmethod
     def create(
-        cls, root: str | Path, env: str, method: str, seed: int, config: dict[str, Any]
+        cls,
+        root: str | Path,
+        env: str,
+        method: str,
+        seed: int,
+        config: dict[str, Any],
+        command: str = "",
     ) -> "RunDirectory":
-        """A new run at `root`/<env>/<method>/seed<seed>; ValueError if there already is one."""
+        """A new run at `root`/<env>/<method>/seed<seed>; RunTakenError if there already is one.
+
+        Args:
+          root: folder of all runs.
+          env: id of the environment.
+          method: name of the method.
+          seed: random seed.
+          config: every setting.
+          command: what the user typed; by default the command line of this process.
+        """
         path = Path(root) / safe_name(env) / safe_name(method) / f"seed{seed}"
         record = {
             "format": FORMAT,
@@ -72,7 +91,7 @@ class RunDirectory:
             "method": method,
             "seed": seed,
             "config": config,
-            "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+            "command": command or shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
             "python": platform.python_version(),
             "platform": platform.platform(),
             "packages": installed_packages(),
@@ -81,7 +100,7 @@ class RunDirectory:
             path.mkdir(parents=True, exist_ok=True)
         with lock(path):  # of two processes that start the same run, one creates it
             if (path / "config.json").exists():
-                raise ValueError(
+                raise RunTakenError(
                     f"{path} already holds a run: add --resume to continue it, choose another "
                     "folder with --out, or delete it."
                 )
@@ -130,7 +149,7 @@ class RunDirectory:
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
-        """Hold the run for this process; ValueError if another one has it.
+        """Hold the run for this process; RunTakenError if another one has it.
 
         The system releases the lock when the process ends, however it ends.
         """
@@ -157,7 +176,7 @@ def installed_packages() -> dict[str, str]:
 
 @contextlib.contextmanager
 def lock(directory: Path) -> Iterator[None]:
-    """Hold a folder for this process; ValueError if another one has it."""
+    """Hold a folder for this process; RunTakenError if another one has it."""
     path = directory / "lock"
     with one_sentence(path):
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
@@ -168,7 +187,7 @@ def lock(directory: Path) -> Iterator[None]:
             while not _taken(descriptor):
                 if time.monotonic() > end:
                     owner = os.pread(descriptor, 20, 0).decode(errors="replace").strip()
-                    raise ValueError(
+                    raise RunTakenError(
                         f"{directory} is in use by process {owner}: wait for it to end, or stop it."
                     )
                 time.sleep(0.02)

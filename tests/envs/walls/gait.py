@@ -1,6 +1,6 @@
 """A scripted policy for the quadruped: a trot in any direction, and walks along waypoints.
 
-A leg sits at the angle φ of the body, and its phase is p: diagonal legs together, neighbours half a
+A leg sits at the angle φ of the body, and its phase is p: diagonal legs together, neighbors half a
 period apart. To walk at an angle ψ of the body, its joints follow
 
     hip = HIP·sin(ψ − φ)·cos(p)

@@ -1,4 +1,4 @@
-"""Pictures: everything at its place, in the right colour."""
+"""Pictures: everything at its place, in the right color."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ MAP = Map((Box(4.0, 2.0, 1.0, 0.5),), (8.0, -3.0), 0.5, (0.0, 10.0, -4.0, 4.0))
 
 
 def at(image, x, y):
-    """Colour at a position of `MAP`, for a picture 320 wide."""
+    """Color at a position of `MAP`, for a picture 320 wide."""
     return tuple(image[round((4 - y) * 32), round(x * 32)].tolist())
 
 

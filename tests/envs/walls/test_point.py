@@ -205,7 +205,7 @@ def test_corners_are_round():
     ("inside", "outside"),
     [((13.9, 0.2), (13.2, 0.2)), ((14.1, 0.2), (14.8, 0.2)), ((12.5, 2.1), (12.5, 2.8))],
 )
-def test_a_centre_inside_a_wall_leaves_by_the_nearest_side(inside, outside):
+def test_a_center_inside_a_wall_leaves_by_the_nearest_side(inside, outside):
     seen, _ = fly(PointTask(), state(*inside), jnp.zeros((1, 2)))
     np.testing.assert_allclose(seen[-1], [*outside, 0, 0], atol=1e-5)
 
@@ -290,7 +290,7 @@ def test_the_observation_space_holds_the_furthest_flight():
 def test_a_bad_action_is_one_sentence(action):
     env = PointWall()
     env.reset(seed=0)
-    with pytest.raises(ValueError, match="an action is 2 numbers, the forces in x and y, got"):
+    with pytest.raises(ValueError, match="an action must be 2 numbers, the forces in x and y, got"):
         env.step(np.array(action))
 
 

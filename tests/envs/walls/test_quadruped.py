@@ -191,7 +191,7 @@ def test_map():
 def test_an_action_that_is_none(action):
     env = QuadrupedWall()
     env.reset(seed=0)
-    with pytest.raises(ValueError, match=r"an action of QuadrupedWall is 8 numbers, got \[.*\]\.$"):
+    with pytest.raises(ValueError, match=r"QuadrupedWall must be 8 numbers, got \[.*\]\.$"):
         env.step(action)
 
 

@@ -102,8 +102,8 @@ def test_ratios() -> None:
 def test_description() -> None:
     text = describe(of(-8.0, *[2.0] * 9, *[0.25] * 10))
     assert "4 at i = 10 and 32 at i = 20" in text
-    assert "1 of the 20 are negative" in text
-    assert "10 of them are larger in size than 0.3" in text
+    assert "1 of the 20 eigenvalues are negative" in text
+    assert "10 of them exceed 0.3 in magnitude" in text
     assert "heuristic" in text
     assert "2 at i = 3" in describe(of(4.0, 3.0, 2.0))
     assert "more rollouts" not in describe(of(4.0, 3.0, 2.0))

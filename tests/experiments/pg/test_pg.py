@@ -1,9 +1,11 @@
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 from fabricate import fabricate
 
+from wng.experiments.comparison import compare
 from wng.experiments.conditioning import report as conditioning_report
 from wng.experiments.conditioning.spectrum import Spectrum
 from wng.experiments.efficiency import report as efficiency
@@ -87,24 +89,22 @@ def test_report_of_planted_runs(plan: pg.Plan, tmp_path: Path) -> None:
 
 
 def test_verdicts_follow_the_data() -> None:
+    judge = partial(compare, "claim", "paper")
     rng = np.random.default_rng(0)
     worse, same, better = rng.normal(size=(3, 5)) + np.array([[-50.0], [0.0], [50.0]])
     near = same + rng.normal(size=5)
     ends = {"X-v0": {"A": better, "B": worse, "C": same, "D": near}}
-    assert pg_report.compare(ends, "A", ["B"])[0] == HOLDS
-    assert pg_report.compare(ends, "B", ["A"])[0] == FAILS
-    assert pg_report.compare(ends, "C", ["D"])[0] == UNDECIDED
-    assert pg_report.compare(ends, "A", ["B", "C", "nobody"])[1].endswith(
-        "against C, the best of them"
-    )
+    assert judge(ends, ["A"], ["B"]).verdict == HOLDS
+    assert judge(ends, ["B"], ["A"]).verdict == FAILS
+    assert judge(ends, ["C"], ["D"]).verdict == UNDECIDED
+    assert judge(ends, ["A"], ["B", "C", "nobody"]).here.startswith("X-v0: A − C +")
     close = {"X-v0": {"A": 100 + rng.normal(size=5), "B": 101 + rng.normal(size=5)}}
-    assert pg_report.compare(close, "A", ["B"])[0] != HOLDS
-    assert pg_report.compare(close, "A", ["B"], margin=0.05)[0] == HOLDS  # it matches
-    verdict, said = pg_report.compare(ends, "A", ["nobody"])
-    assert (verdict, said) == (UNDECIDED, "")
+    assert judge(close, ["A"], ["B"]).verdict != HOLDS
+    assert judge(close, ["A"], ["B"], margin=0.05).verdict == HOLDS  # it matches
+    assert judge(ends, ["A"], ["nobody"])[2:] == ("not run", UNDECIDED)
 
 
-def test_normalised_by_the_papers_table(plan: pg.Plan, tmp_path: Path) -> None:
+def test_normalized_by_the_papers_table(plan: pg.Plan, tmp_path: Path) -> None:
     run = plan.evaluation[0].read(tmp_path)
     assert run is not None
     low, high = pg.TABLE[pg.PENDULUM]["pg"], pg.TABLE[pg.PENDULUM]["bgwnpg"]
@@ -147,7 +147,7 @@ def test_report_of_efficiency(plan: pg.Plan, tmp_path: Path) -> None:
     runs, missing = read_runs([*plan.evaluation, *jobs], tmp_path)
     claims = efficiency.write(runs, missing, "wall", "wng x", tmp_path / "out")
     assert [claim.verdict for claim in claims] == [HOLDS, PART, FAILS]  # all take the same time
-    assert "wng/PointWall-v0, tuned: left out, rewards are negative" in claims[0].here
+    assert "wng/PointWall-v0, tuned: excluded, rewards are negative" in claims[0].here
     text = (tmp_path / "out" / "report.md").read_text()
     assert "### wng/PointWall-v0, tuned" in text
     assert "| 50% | 25% | 25% | 0.90 |" in text

@@ -7,16 +7,8 @@ import pytest
 from scipy import integrate, stats
 
 from wng.estimator import gaussian
-from wng.experiments.toys.descent import (
-    STATUS,
-    Theta,
-    ToySettings,
-    estimated_direction,
-    initial,
-    objective,
-    sweep,
-    versine_and_sine,
-)
+from wng.experiments.toys.axes import Theta, ToySettings, estimated_direction
+from wng.experiments.toys.descent import STATUS, initial, objective, sweep, versine_and_sine
 
 SMALL = ToySettings(dim=3, iterations=60)
 BOTH = pytest.mark.parametrize("parameterization", ["diagonal", "log-diagonal"])
@@ -93,7 +85,7 @@ def test_a_penalty_acts_and_vanishes_with_beta(proximity: str) -> None:
 
 @BOTH
 @pytest.mark.parametrize("proximity", ["kl", "wasserstein"])
-def test_penalised_descent_by_hand(parameterization: str, proximity: str) -> None:
+def test_penalized_descent_by_hand(parameterization: str, proximity: str) -> None:
     """Seven steps with three inner steps, unrolled in numpy with derivatives by hand."""
     settings = ToySettings(dim=1, iterations=7, inner_steps=3, spread=0.0)
     log, rate, beta = parameterization == "log-diagonal", 0.3, 0.4
@@ -168,7 +160,7 @@ def test_estimated_direction_approaches_the_closed_form(x64: None, parameterizat
 
 @pytest.mark.parametrize(("divergence", "factor"), [("wasserstein", 1.0), ("kl", 2.0)])
 def test_proximal_limit_of_the_paper(x64: None, divergence: str, factor: float) -> None:
-    """Proposition `proximal_limit`: as β → ∞ the penalised step becomes the natural gradient.
+    """Proposition `proximal_limit`: as β → ∞ the penalized step becomes the natural gradient.
 
     With D = W₂² exactly, with D = KL up to the factor 2 that the paper drops; error O(1/β).
     """
@@ -188,7 +180,7 @@ def test_proximal_limit_of_the_paper(x64: None, divergence: str, factor: float) 
     )
 
     @jax.jit
-    def penalised_step(beta: float) -> jax.Array:
+    def penalized_step(beta: float) -> jax.Array:
         def proximal(u: jax.Array) -> jax.Array:
             there = theta + u / beta
             return beta * (loss(there) - loss(theta) + beta / 2 * distance(there))
@@ -199,7 +191,7 @@ def test_proximal_limit_of_the_paper(x64: None, divergence: str, factor: float) 
         return jax.lax.fori_loop(0, 20, newton, natural)
 
     betas = np.array([1e1, 1e2, 1e3, 1e4])
-    errors = np.array([float(jnp.linalg.norm(penalised_step(b) - natural)) for b in betas])
+    errors = np.array([float(jnp.linalg.norm(penalized_step(b) - natural)) for b in betas])
     rates = -np.diff(np.log10(errors))
     np.testing.assert_allclose(rates[1:], 1.0, atol=0.1)
     assert errors[-1] < 1e-3 * float(jnp.linalg.norm(natural))

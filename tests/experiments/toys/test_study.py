@@ -7,7 +7,7 @@ import pytest
 from wng.experiments.toys import figures as toys_figures
 from wng.experiments.toys import report as toys_report
 from wng.experiments.toys import study as toys_study
-from wng.experiments.toys.descent import ToySettings
+from wng.experiments.toys.axes import ToySettings
 from wng.experiments.toys.study import Method, Study
 
 pytestmark = pytest.mark.slow
@@ -72,9 +72,9 @@ def test_verdicts_follow_the_data(study: Study) -> None:
     assert verdict_of(planted, "WNG reaches an error") == toys_report.FAILS
     assert verdict_of(planted, "FNG then slows down") == toys_report.PART
     plant(1e-6, "diagonal", "wasserstein", "euclidean")
-    assert verdict_of(planted, "diagonal: WNG and the W₂") == toys_report.HOLDS
+    assert verdict_of(planted, "Diagonal: WNG and the W₂") == toys_report.HOLDS
     plant(1e-1, "diagonal", "wasserstein", "euclidean")
-    assert verdict_of(planted, "diagonal: WNG and the W₂") == toys_report.FAILS
+    assert verdict_of(planted, "Diagonal: WNG and the W₂") == toys_report.FAILS
 
 
 def test_the_same_seed_gives_the_same_bytes(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Tasks with a wall between the start and the goal, where the straight way is a trap."""
+"""Tasks with a wall between start and goal, where the straight path is a trap."""
 
 import gymnasium
 

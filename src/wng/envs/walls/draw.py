@@ -1,4 +1,4 @@
-"""Pictures of a wall task from above."""
+"""Draws a wall task from above."""
 
 from collections.abc import Sequence
 
@@ -12,15 +12,15 @@ GOAL, BODY, PATH = (34, 160, 107), (214, 84, 42), (240, 165, 135)
 
 Point = tuple[float, float]
 
-SMOOTHING = 3  # drawn this many times larger, then shrunk, for smooth edges
+SMOOTHING = 3  # scale of the drawing before it is reduced, for smooth edges
 
 
 def draw(
     map: Map, position: Point | None = None, path: Sequence[Point] = (), width: int = 640
 ) -> np.ndarray:
-    """Walls, goal, body and the path so far, as uint8 [h, w, 3]; x to the right, y upward.
+    """Draw walls, goal, body and path as uint8 [height, width, 3]; x points right, y up.
 
-    The height follows from the map's extent. What lies beyond the extent is not seen.
+    The map's extent sets the height and crops the picture.
     """
     low_x, high_x, low_y, high_y = map.extent
     scale = SMOOTHING * width / (high_x - low_x)
@@ -32,17 +32,17 @@ def draw(
     image = Image.new("RGB", (SMOOTHING * width, SMOOTHING * height), GROUND)
     pen = ImageDraw.Draw(image)
 
-    def disc(center: Point, radius: float, colour: tuple[int, int, int]) -> None:
+    def disc(center: Point, radius: float, color: tuple[int, int, int]) -> None:
         x, y = pixel(*center)
         r = radius * scale
-        pen.ellipse((x - r, y - r, x + r, y + r), fill=colour)
+        pen.ellipse((x - r, y - r, x + r, y + r), fill=color)
 
-    for k in range(int(low_x // 5), int(high_x // 5) + 1):  # a grid of 5 m, for the scale
+    for k in range(int(low_x // 5), int(high_x // 5) + 1):  # grid lines every 5 m
         pen.line([(pixel(5 * k, 0)[0], 0), (pixel(5 * k, 0)[0], image.height)], GRID, SMOOTHING)
     for k in range(int(low_y // 5), int(high_y // 5) + 1):
         pen.line([(0, pixel(0, 5 * k)[1]), (image.width, pixel(0, 5 * k)[1])], GRID, SMOOTHING)
-    for radius, colour in ((1.0, GOAL), (0.75, GROUND), (0.45, GOAL)):  # a target
-        disc(map.goal, max(map.radius, 0.5) * radius, colour)
+    for radius, color in ((1.0, GOAL), (0.75, GROUND), (0.45, GOAL)):  # a bull's-eye
+        disc(map.goal, max(map.radius, 0.5) * radius, color)
     if len(path) > 1:
         line = [pixel(*point) for point in path]
         pen.line(line, PATH, round(max(0.12 * scale, SMOOTHING)), joint="curve")

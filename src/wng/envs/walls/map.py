@@ -1,10 +1,10 @@
-"""A wall task seen from above."""
+"""Top view of a wall task."""
 
 from typing import NamedTuple
 
 
 class Box(NamedTuple):
-    """A rectangle with sides along the axes."""
+    """A rectangle with sides parallel to the axes."""
 
     x: float
     y: float
@@ -13,13 +13,13 @@ class Box(NamedTuple):
 
 
 class Map(NamedTuple):
-    """What a picture of the task shows. A body's position is the start of its observation."""
+    """Walls and goal of a task. Observations of such a task start with the position of the body."""
 
     walls: tuple[Box, ...]
     goal: tuple[float, float]
     radius: float  # of the body
-    extent: tuple[float, float, float, float]  # lowest and highest x, lowest and highest y
+    extent: tuple[float, float, float, float]  # lowest x, highest x, lowest y, highest y
 
     def past_wall(self, x: float, y: float) -> bool:
-        """Whether a position is on the goal's side: beyond the far face of every box."""
+        """Tell whether a position is on the goal's side, beyond the far face of every box."""
         return x > max(box.x + box.half_x for box in self.walls)

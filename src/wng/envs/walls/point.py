@@ -1,6 +1,7 @@
-"""The point wall task: a heavy disc, driven by a force, behind a cup that opens toward it.
+"""The point wall task: a force drives a heavy disc, and a cup-shaped wall blocks the goal.
 
-Full throttle toward the goal ends in the cup; the way around begins by moving away from the goal.
+The cup opens toward the disc. Heading straight for the goal ends in the cup; the way around starts
+by moving away from the goal.
 """
 
 import itertools
@@ -22,7 +23,7 @@ Number = Float[Array, ""]
 
 
 def cup(depth: float, half_width: float) -> tuple[Box, ...]:
-    """Two arms of length `depth` at y = ±`half_width`, closed at x = 14; walls 0.6 m thick."""
+    """Build two arms of length `depth` at y = ±`half_width`, closed at x = 14, 0.6 m thick."""
     middle, half = 14.0 - depth / 2, depth / 2
     return (
         Box(middle, -half_width, half, 0.3),
@@ -32,7 +33,7 @@ def cup(depth: float, half_width: float) -> tuple[Box, ...]:
 
 
 class PointState(NamedTuple):
-    """Position and velocity of the disc; a number each, so that a population is four vectors."""
+    """Position and velocity of the disc as scalars, so that a population is four vectors."""
 
     x: Number
     y: Number
@@ -45,15 +46,14 @@ class PointTask:
     """The task and its physics, a `wng.envs.jax_env.JaxEnv`. The defaults are the paper's task.
 
     Actions are forces in x and y, in units of `force`, clipped to [−1, 1]. Observations are
-    [x, y, vx, vy]. The reward of a step is minus the distance to the goal at its end. There is no
-    friction, and no floor to scrape along. The disc slides along walls: what is left of its
-    velocity on contact is the part along the wall.
+    [x, y, vx, vy]. The reward of a step is minus the distance to the goal after it. There is no
+    friction. On contact, the disc slides along the wall: only the velocity along the wall remains.
 
-    No wall lets the disc through, for the simple reason that a substep is shorter than the radius
-    even at the highest speed that an episode can reach (about 101 m/s, diagonally): a centre that
-    is at least a radius away from a wall before a substep has not reached the wall after it. Then
-    it is moved out of each wall in turn. Between walls along the axes with no gap narrower than
-    the disc, the way out of one never leads deeper into another, so that once is enough.
+    The disc cannot pass through walls. Even at the highest speed that an episode can reach (about
+    101 m/s, diagonally), it moves less than its radius in a substep, so a center that is at least
+    a radius away from a wall does not reach it in one substep. Each wall in turn then pushes the
+    disc out. One pass is enough: walls are parallel to the axes and no gap is narrower than the
+    disc, so the way out of one wall never leads deeper into another.
     """
 
     walls: tuple[Box, ...] = cup(depth=2.0, half_width=2.0)
@@ -61,9 +61,9 @@ class PointTask:
     radius: float = 0.5  # m
     mass: float = 56.0  # kg
     force: float = 2000.0  # N for an action of 1
-    start_spread: float = 0.1  # m, the start is uniform within ± this around the origin
+    start_spread: float = 0.1  # m, start uniform within ± this around the origin
     step_seconds: float = 0.04  # the paper's 0.02 with a frame-skip of 2
-    substeps: int = 10  # for each step
+    substeps: int = 10  # per step
     horizon: int = 50  # steps
     extent: tuple[float, float, float, float] = (-4.0, 28.0, -10.0, 10.0)  # of the map
 
@@ -76,8 +76,8 @@ class PointTask:
         move = math.sqrt(2) * self.top_speed * self.step_seconds / self.substeps
         if move >= self.radius:
             raise ValueError(
-                f"with {self.substeps} substeps the disc can move {move:.2f} m at once, over its "
-                f"radius of {self.radius} m, and pass through walls: use at least "
+                f"with {self.substeps} substeps, the disc can move {move:.2f} m at once, more than "
+                f"its radius of {self.radius} m, and pass through walls: use at least "
                 f"{math.floor(move * self.substeps / self.radius) + 1} substeps."
             )
         start = Box(0.0, 0.0, self.start_spread, self.start_spread)
@@ -93,16 +93,16 @@ class PointTask:
 
     @property
     def top_speed(self) -> float:
-        """Speed along an axis after a whole episode of full throttle, in m/s."""
+        """Speed along an axis after a whole episode at full force, in m/s."""
         return self.force / self.mass * self.horizon * self.step_seconds
 
     @property
     def map(self) -> Map:
-        """The task seen from above."""
+        """Top view of the task."""
         return Map(self.walls, self.goal, self.radius, self.extent)
 
     def reset(self, key: PRNGKeyArray) -> tuple[PointState, Float[Array, " 4"]]:
-        """At rest, near the origin."""
+        """Start at rest, near the origin."""
         spread = self.start_spread
         x, y = jax.random.uniform(key, (2,), jnp.float32, -spread, spread)
         state = PointState(x, y, jnp.zeros_like(x), jnp.zeros_like(y))
@@ -111,7 +111,7 @@ class PointTask:
     def step(
         self, state: PointState, action: Float[Array, " 2"]
     ) -> tuple[PointState, Float[Array, " 4"], Number, Bool[Array, ""]]:
-        """Push for one step. An episode never terminates; it is truncated at the horizon."""
+        """Apply a force for one step. Episodes never terminate; the horizon truncates them."""
         push = self._push(action)
         state = jax.lax.fori_loop(0, self.substeps, lambda _, s: self._substep(s, push), state)
         distance = jnp.hypot(state.x - self.goal[0], state.y - self.goal[1])
@@ -120,7 +120,7 @@ class PointTask:
     def trace(
         self, state: PointState, action: Float[Array, " 2"]
     ) -> Float[Array, "{self.substeps} 2"]:
-        """Positions after each substep of the step that `step` would take."""
+        """Return the position after each substep of `step`."""
         push = self._push(action)
 
         def substep(state: PointState, _: None) -> tuple[PointState, Array]:
@@ -130,12 +130,12 @@ class PointTask:
         return jax.lax.scan(substep, state, None, self.substeps)[1]
 
     def _push(self, action: Float[Array, " 2"]) -> Float[Array, " 2"]:
-        """Change of the velocity in a substep."""
+        """Return the change of velocity in a substep."""
         seconds = self.step_seconds / self.substeps
         return jnp.clip(action.astype(jnp.float32), -1, 1) * (self.force / self.mass * seconds)
 
     def _substep(self, state: PointState, push: Float[Array, " 2"]) -> PointState:
-        """Semi-implicit Euler, then out of each wall in turn."""
+        """Take a semi-implicit Euler step, then move out of each wall in turn."""
         seconds = self.step_seconds / self.substeps
         vx, vy = state.vx + push[0], state.vy + push[1]
         x, y = state.x + vx * seconds, state.y + vy * seconds
@@ -149,18 +149,18 @@ class PointTask:
 
 
 def _between(a: Box, b: Box) -> float:
-    """Distance between two boxes, 0 where they touch or overlap."""
+    """Return the distance between two boxes, 0 if they touch or overlap."""
     gap_x, gap_y = abs(a.x - b.x) - a.half_x - b.half_x, abs(a.y - b.y) - a.half_y - b.half_y
     return math.hypot(max(gap_x, 0), max(gap_y, 0))
 
 
 def _distance(box: Box, x: Number, y: Number) -> tuple[Number, Number, Number]:
-    """Distance from a box (negative inside), and the direction straight away from it."""
+    """Return the distance from a box (negative inside), and the direction away from it."""
     dx, dy = x - box.x, y - box.y
     gap_x, gap_y = jnp.abs(dx) - box.half_x, jnp.abs(dy) - box.half_y
     inside = jnp.maximum(gap_x, gap_y)
-    # Outside, away from the nearest point of the box, which rounds the corners that the centre
-    # of the disc sees; inside, toward the nearest side.
+    # Outside, the direction points away from the nearest point of the box, which rounds the
+    # corners; inside, toward the nearest side.
     out_x = jnp.where(inside > 0, jnp.maximum(gap_x, 0), jnp.where(gap_x >= gap_y, 1.0, 0.0))
     out_y = jnp.where(inside > 0, jnp.maximum(gap_y, 0), jnp.where(gap_x < gap_y, 1.0, 0.0))
     length = jnp.sqrt(out_x * out_x + out_y * out_y)
@@ -177,8 +177,8 @@ _trace = jax.jit(PointTask.trace, static_argnums=0)
 class PointWall(gymnasium.Env):
     """The paper's cup: 2 m deep, arms at y = ±2.
 
-    The Gymnasium face of a `PointTask`, by the same compiled functions. The time limit comes from
-    Gymnasium's wrapper, and the guarantee that no wall lets the disc through holds within it.
+    Wraps a `PointTask` for Gymnasium with the same compiled functions. Gymnasium's wrapper sets the
+    time limit, within which the disc cannot pass through walls.
     """
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 25}  # noqa: RUF012
@@ -188,7 +188,7 @@ class PointWall(gymnasium.Env):
         if render_mode not in (None, *self.metadata["render_modes"]):
             raise ValueError(f"render_mode must be 'rgb_array' or None, got {render_mode!r}.")
         task, self.render_mode = self.jax_env, render_mode
-        # What full throttle from the start of an episode to its end can reach.
+        # Reached at full force over a whole episode.
         far = task.start_spread + task.top_speed * task.horizon * task.step_seconds
         bound = np.array([far, far, task.top_speed, task.top_speed], np.float32)
         self.observation_space = spaces.Box(-bound, bound, dtype=np.float32)
@@ -199,13 +199,13 @@ class PointWall(gymnasium.Env):
 
     @property
     def map(self) -> Map:
-        """The task seen from above."""
+        """Top view of the task."""
         return self.jax_env.map
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        """Begin an episode."""
+        """Start an episode."""
         super().reset(seed=seed)
         key = jax.random.key(int(self.np_random.integers(2**31)))
         self._state, observation = _reset(self.jax_env, key)
@@ -213,20 +213,20 @@ class PointWall(gymnasium.Env):
         return np.array(observation), {}
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        """Push for one step."""
+        """Apply a force for one step."""
         if self._state is None:
             raise gymnasium.error.ResetNeeded("call reset() before the first step().")
         push = np.asarray(action, np.float32)
         if push.shape != (2,) or np.isnan(push).any():
-            raise ValueError(f"an action is 2 numbers, the forces in x and y, got {action!r}.")
-        if self.render_mode is not None:  # the path by substeps, or it would cut corners
+            raise ValueError(f"an action must be 2 numbers, the forces in x and y, got {action!r}.")
+        if self.render_mode is not None:  # record substeps, or the path would cut corners
             trace = _trace(self.jax_env, self._state, push).tolist()
             self._path += [(x, y) for x, y in trace]
         self._state, observation, reward, terminated = _step(self.jax_env, self._state, push)
         return np.array(observation), float(reward), bool(terminated), False, {}
 
     def render(self) -> np.ndarray | None:
-        """A picture of the task with the path of the episode so far."""
+        """Draw the task with the path of the episode so far."""
         if self.render_mode is None or not self._path:
             return None
         return draw(self.map, self._path[-1], self._path)

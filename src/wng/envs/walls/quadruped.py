@@ -1,4 +1,4 @@
-"""A four-legged walker before a wall: MuJoCo, eight motors."""
+"""The quadruped wall task: a four-legged MuJoCo walker with eight motors."""
 
 import os
 import sys
@@ -19,13 +19,13 @@ FRAME_SKIP, HORIZON = 5, 400
 
 
 class QuadrupedTask:
-    """Reach the goal behind the cup (paper, section on evolution strategies).
+    """The task of reaching a goal behind a cup (paper, section on evolution strategies).
 
-    The reward is minus the distance of the torso to the goal in the plane; an episode never
-    terminates. The observation holds positions (15: x, y, z, a quaternion, then hip and knee of the
-    legs at 45°, 135°, 225°, 315°), velocities (14) and the normal force on each foot (4) as a share
-    of the body's weight, clipped to [0, 1]. The original has Gym's external forces on every body
-    (`cfrc_ext`) instead, which `mujoco.rollout` does not give.
+    The reward is minus the horizontal distance from the torso to the goal; episodes never
+    terminate. The observation holds positions (15: x, y, z, a quaternion, then hip and knee of the
+    legs at 45°, 135°, 225°, 315°), velocities (14) and the normal force on each foot (4) as a
+    fraction of the body's weight, clipped to [0, 1]. The paper has Gym's external forces on every
+    body (`cfrc_ext`) instead, which `mujoco.rollout` does not provide.
     """
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ class QuadrupedTask:
         self._weight = self.model.body_mass.sum() * np.linalg.norm(self.model.opt.gravity)
 
     def initial_state(self, rng: np.random.Generator) -> Float64[np.ndarray, " S"]:
-        """Standing at the origin, disturbed a little: positions ±0.1, velocities N(0, 0.1²)."""
+        """Stand at the origin with noise: positions ±0.1, velocities N(0, 0.1²)."""
         state = self._standing.copy()
         position, velocity = np.split(state[1:], [self.model.nq])  # state[0] is the time
         position += rng.uniform(-0.1, 0.1, position.size)
@@ -58,7 +58,7 @@ class QuadrupedTask:
     def observe(
         self, states: Float64[np.ndarray, "n S"], sensors: Float64[np.ndarray, "n K"]
     ) -> Float32[np.ndarray, "n d"]:
-        """Positions, velocities and clipped forces on the feet."""
+        """Return positions, velocities and clipped forces on the feet."""
         forces = np.clip(sensors / self._weight, 0.0, 1.0)
         return np.concatenate([states[:, 1:], forces], axis=1, dtype=np.float32)
 
@@ -68,18 +68,18 @@ class QuadrupedTask:
         sensors: Float64[np.ndarray, "n K"],
         actions: Float64[np.ndarray, "n a"],
     ) -> Float64[np.ndarray, " n"]:
-        """Minus the distance to the goal."""
+        """Return minus the distance to the goal."""
         return -np.linalg.norm(states[:, 1:3] - self.map.goal, axis=1)
 
     def terminated(
         self, states: Float64[np.ndarray, "n S"], sensors: Float64[np.ndarray, "n K"]
     ) -> Bool[np.ndarray, " n"]:
-        """Never."""
+        """Return False for every state."""
         return np.zeros(len(states), bool)
 
 
 class QuadrupedWall(gymnasium.Env):
-    """`QuadrupedTask` for Gymnasium: bit for bit what `MujocoBatch` does with the same seed."""
+    """`QuadrupedTask` for Gymnasium. Equals `MujocoBatch` with the same seed, bit for bit."""
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 20}  # noqa: RUF012
 
@@ -95,13 +95,13 @@ class QuadrupedWall(gymnasium.Env):
 
     @property
     def map(self) -> Map:
-        """The task seen from above."""
+        """Top view of the task."""
         return self.mujoco_task.map
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        """Begin an episode."""
+        """Start an episode."""
         super().reset(seed=seed)
         return self._batch.reset([self.np_random])[0], {}
 
@@ -110,14 +110,14 @@ class QuadrupedWall(gymnasium.Env):
         action = np.asarray(action, np.float64)
         if action.shape != self.action_space.shape or np.isnan(action).any():
             raise ValueError(
-                f"an action of QuadrupedWall is {self.mujoco_task.action_size} numbers, "
+                f"an action of QuadrupedWall must be {self.mujoco_task.action_size} numbers, "
                 f"got {action.tolist()}."
             )
         observations, rewards, _ = self._batch.step(action[None])
         return observations[0], float(rewards[0]), False, False, {}
 
     def render(self) -> np.ndarray | None:
-        """A picture of the walker, the cup and the goal; None unless `render_mode` is set."""
+        """Render the walker, the cup and the goal; returns None unless `render_mode` is set."""
         if self.render_mode is None:
             return None
         if self._viewer is None:
@@ -125,23 +125,23 @@ class QuadrupedWall(gymnasium.Env):
         model, data = self._viewer.model, self._viewer.data
         mujoco.mj_setState(model, data, self._batch.states[0], STATE)
         mujoco.mj_forward(model, data)
-        self._viewer.make_context_current()  # there may be others
+        self._viewer.make_context_current()  # other viewers may exist
         return self._viewer.render("rgb_array", camera_id=model.camera("overview").id)
 
     def close(self) -> None:
-        """Free the simulator and the renderer; harmless when repeated."""
+        """Free the simulator and the renderer. Can be called more than once."""
         self._batch.close()
         if self._viewer is not None:
-            self._viewer.make_context_current()  # or another's buffers would be freed
+            self._viewer.make_context_current()  # or it would free another viewer's buffers
             self._viewer.con.free()
             self._viewer.free()
             self._viewer = None
 
 
 def _viewer(model: mujoco.MjModel) -> Any:
-    """Gymnasium's renderer: it chooses an OpenGL now, MuJoCo's own did so when first imported."""
+    """Make Gymnasium's renderer. MuJoCo's own picks its OpenGL at import, which is too early."""
     from gymnasium.envs.mujoco.mujoco_rendering import OffScreenViewer
 
     if sys.platform == "linux" and "DISPLAY" not in os.environ:
-        os.environ.setdefault("MUJOCO_GL", "egl")  # no screen
+        os.environ.setdefault("MUJOCO_GL", "egl")  # headless
     return OffScreenViewer(model, mujoco.MjData(model), width=640, height=480)

@@ -1,7 +1,7 @@
-"""`wng reproduce conditioning`: Hessian spectra at the end of training (Figure `fig:cond_number`).
+"""Report of the conditioning study (`wng reproduce conditioning`, Figure `fig:cond_number`).
 
-And a test of the heuristic that the paper draws from them: that Wasserstein natural gradients help
-most where the conditioning is poorest.
+It shows Hessian spectra at the end of training, and tests the heuristic that the paper draws from
+them: Wasserstein natural gradients help most where the conditioning is poorest.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,34 +10,36 @@ from pathlib import Path
 import numpy as np
 
 from wng.agents.load import load
-from wng.experiments.conditioning.spectrum import Spectrum, diagnose, draw_spectrum, ratios
+from wng.experiments.comparison import final_returns
+from wng.experiments.conditioning.spectrum import Spectrum, by_env, diagnose, draw_spectrum, ratios
 from wng.experiments.output import RED, figure, markdown_table, save, write_csv
-from wng.experiments.pg.report import by_task
 from wng.experiments.pg.study import TABLE
 from wng.experiments.report import (
     FAILS,
     HOLDS,
     UNDECIDED,
     Claim,
+    appendix,
     claims_table,
-    provenance,
     write_report,
 )
 from wng.experiments.statistics import rank_correlation
-from wng.experiments.study import Job, Run, summarize_missing
+from wng.experiments.study import Missing, Run, Trial, grouped, summarize_missing
 from wng.runs.files import read_json, write_json
 
-PLACE = 10  # the ratio |λ₁|/|λ₁₀| stands for a task's conditioning
-ENOUGH = 5  # tasks: with fewer no rank correlation can be significant
+PLACE = 10  # the ratio |λ₁|/|λ₁₀| measures a task's conditioning
+SHOWN = {2: "λ₂", 5: "λ₅", 10: "λ₁₀", 20: "λ₂₀"}  # columns of the table
+ENOUGH = 5  # with fewer tasks no rank correlation can be significant
+Gains = dict[str, dict[str, float]]  # relative gain over PG, by task and title
 
 
-def spectrum_of(job: Job, root: Path, rollouts: int, number: int) -> Spectrum:
-    """From the run's folder if it was computed before, with the same settings."""
-    folder = job.folder(root)
+def spectrum_of(trial: Trial, root: Path, rollouts: int, number: int) -> Spectrum:
+    """Compute the spectrum of a run, or read it from the run's folder if it is there."""
+    folder = trial.folder(root)
     kept = folder / f"spectrum-{rollouts}-{number}.json"
     if kept.exists():
         record = read_json(kept)
-        if record["steps"] >= job.steps:
+        if record["steps"] >= trial.steps:
             return Spectrum(**record | {"eigenvalues": np.array(record["eigenvalues"])})
     agent = load(folder)
     try:
@@ -49,43 +51,44 @@ def spectrum_of(job: Job, root: Path, rollouts: int, number: int) -> Spectrum:
 
 
 def spectra(
-    jobs: Sequence[Job], root: Path, rollouts: int, number: int, look: Callable[[int], None]
+    trials: Sequence[Trial], root: Path, rollouts: int, number: int, look: Callable[[int], None]
 ) -> list[Spectrum]:
-    """Of all finished runs; `look` is called with how many are done."""
+    """Return the spectra of all finished runs; `look` is called with the number of trials done."""
     found = []
-    for done, job in enumerate(jobs, start=1):
-        if job.finished(root):
-            found.append(spectrum_of(job, root, rollouts, number))
+    for done, trial in enumerate(trials, start=1):
+        if trial.finished(root):
+            found.append(spectrum_of(trial, root, rollouts, number))
         look(done)
     return found
 
 
 def condition(found: Sequence[Spectrum]) -> float:
-    """Geometric mean over runs of |λ₁|/|λ₁₀|."""
+    """Return the geometric mean over runs of |λ₁|/|λ₁₀|."""
     values = [ratios(s.eigenvalues)[:PLACE][-1] for s in found]
     return float(np.exp(np.mean(np.log(values))))
 
 
 def above_noise(found: Sequence[Spectrum]) -> float:
-    """How many leading eigenvalues are larger than chance makes them, mean over runs."""
+    """Return the number of leading eigenvalues that exceed the noise, averaged over runs."""
     return float(np.mean([np.sum(np.abs(s.eigenvalues) > s.noise) for s in found]))
 
 
-def gains(runs: Sequence[Run]) -> dict[str, dict[str, float]]:
-    """By task: how much more WNPG and BG-WNPG returned than PG, as a share of PG's size."""
-    found: dict[str, dict[str, float]] = {}
-    for env, ends in by_task(runs).items():
-        if "PG" in ends:
-            base = float(ends["PG"].mean())
-            for name in ("WNPG", "BG-WNPG"):
-                if name in ends:
-                    gain = (float(ends[name].mean()) - base) / max(abs(base), 1e-9)
-                    found.setdefault(env, {})[name] = gain
-    return found
+def gains(runs: Sequence[Run]) -> Gains:
+    """Return how much more WNPG and BG-WNPG earn than PG, relative to PG."""
+    return {
+        env: {
+            name: float(ends[name].mean() - base) / max(abs(base), 1e-9)
+            for base in [float(ends["PG"].mean())]
+            for name in ("WNPG", "BG-WNPG")
+            if name in ends
+        }
+        for env, ends in final_returns(grouped(runs)).items()
+        if "PG" in ends
+    }
 
 
-def paper_gains() -> dict[str, dict[str, float]]:
-    """The same from the paper's Table 1."""
+def paper_gains() -> Gains:
+    """Return the same gains from the paper's Table 1."""
     return {
         env: {
             name: (row[method] - row["pg"]) / abs(row["pg"])
@@ -96,22 +99,19 @@ def paper_gains() -> dict[str, dict[str, float]]:
 
 
 def claim(
-    condition_of: dict[str, float],
-    gain_of: dict[str, dict[str, float]],
-    whose: str,
-    noisy: Sequence[str] = (),
+    condition_of: dict[str, float], gain_of: Gains, whose: str, noisy: Sequence[str] = ()
 ) -> Claim:
-    """The heuristic, as a rank correlation over tasks. `noisy`: where λ₁₀ says nothing."""
+    """Judge the heuristic by a rank correlation over tasks; λ₁₀ is within the noise on `noisy`."""
     tasks = [env for env in condition_of if "WNPG" in gain_of.get(env, {})]
     x = np.array([condition_of[env] for env in tasks])
     y = np.array([gain_of[env]["WNPG"] for env in tasks])
-    rho, p = rank_correlation(x, y) if len(tasks) >= 2 else (np.nan, np.nan)
+    rho, p = rank_correlation(x, y)
     doubtful = [env for env in tasks if env in noisy]
     decided = len(tasks) >= ENOUGH and not doubtful and np.isfinite(p) and p < 0.05
     verdict = UNDECIDED if not decided else HOLDS if rho > 0 else FAILS
     here = f"Spearman's ρ {rho:.2f}, p = {p:.2f}" if np.isfinite(rho) else "no correlation defined"
-    few = f"; no verdict with fewer than {ENOUGH}" if len(tasks) < ENOUGH else ""
-    unclear = f"; on {len(doubtful)} of them λ₁₀ is within the batch's noise" if doubtful else ""
+    few = f"; a verdict needs at least {ENOUGH}" if len(tasks) < ENOUGH else ""
+    unclear = f"; for {len(doubtful)} of them λ₁₀ is within the batch's noise" if doubtful else ""
     return Claim(
         f"WNG helps most where the conditioning is poorest (gain of WNPG over PG, {whose})",
         "a heuristic from six tasks",
@@ -120,10 +120,8 @@ def claim(
     )
 
 
-def draw_heuristic(
-    condition_of: dict[str, float], gain_of: dict[str, dict[str, float]], to: Path
-) -> None:
-    """Gain against conditioning, a point for each task."""
+def draw_heuristic(condition_of: dict[str, float], gain_of: Gains, to: Path) -> None:
+    """Draw gain against conditioning, with a point per task."""
     fig, (axis,) = figure(1, 1, (6.5, 4))
     for env, x in condition_of.items():
         if "WNPG" in gain_of.get(env, {}):
@@ -133,62 +131,44 @@ def draw_heuristic(
     axis.margins(0.25)
     axis.axhline(0, color="0.7", lw=0.8)
     axis.set_xlabel("|λ₁| / |λ₁₀|, geometric mean over runs")
-    axis.set_ylabel("WNPG over PG, % of PG's return")
+    axis.set_ylabel("gain of WNPG over PG (% of PG's return)")
     save(fig, to)
 
 
-def shown(mean: np.ndarray, place: int, signal: float) -> str:
-    """A ratio, in brackets where the eigenvalue is within the noise."""
-    text = f"{mean[place - 1]:.3g}"
-    return text if signal >= place else f"({text})"
+def table(tasks: dict[str, list[Spectrum]], gain_of: Gains) -> str:
+    """Tabulate ratios, negative eigenvalues and gains; ratios within the noise are in brackets."""
+    rows = []
+    for env, group in tasks.items():
+        length = min(len(s.eigenvalues) for s in group)
+        mean = np.exp(np.mean([np.log(ratios(s.eigenvalues)[:length]) for s in group], axis=0))
+        signal = above_noise(group)
+        texts = {i: f"{x:.3g}" if i <= signal else f"({x:.3g})" for i, x in enumerate(mean, 1)}
+        cells = [texts.get(i, "–") for i in SHOWN]
+        negative = np.mean([np.mean(s.eigenvalues < 0) for s in group])
+        ours = gain_of.get(env, {})
+        gained = [f"{ours[m]:+.0%}" if m in ours else "–" for m in ("WNPG", "BG-WNPG")]
+        rows.append([env, len(group), *cells, f"{negative:.0%}", f"{signal:.1f}", *gained])
+    header = ["task", "runs", *(f"λ₁/{name}" for name in SHOWN.values()), "negative", "above noise"]
+    return markdown_table([*header, "WNPG over PG", "BG-WNPG over PG"], rows)
 
 
 def write(
     found: Sequence[Spectrum],
     runs: Sequence[Run],
-    missing: Sequence[str],
+    missing: Sequence[Missing],
     command: str,
     out: Path,
 ) -> list[Claim]:
-    """Data, figures, report.md and report.html; the claims."""
+    """Write data, figures, report.md and report.html; return the claims."""
     draw_spectrum(list(found), out / "figures" / "spectra.png")
-    tasks: dict[str, list[Spectrum]] = {}
-    for spectrum in found:
-        tasks.setdefault(spectrum.env, []).append(spectrum)
+    tasks = by_env(found)
     condition_of = {env: condition(group) for env, group in tasks.items()}
-    gain_of = gains([run for run in runs if run.job.settings == "released"])
+    gain_of = gains([run for run in runs if run.trial.settings == "released"])
     draw_heuristic(condition_of, gain_of, out / "figures" / "heuristic.png")
     noisy = [env for env, group in tasks.items() if above_noise(group) < PLACE]
     stated = [
         claim(condition_of, gain_of, "here", noisy),
         claim(condition_of, paper_gains(), "the paper", noisy),
-    ]
-    rows = []
-    for env, group in tasks.items():
-        length = min(len(s.eigenvalues) for s in group)
-        places = [i for i in (2, 5, 10, 20) if i <= length]
-        mean = np.exp(np.mean([np.log(ratios(s.eigenvalues)[:length]) for s in group], axis=0))
-        negative = np.mean([np.mean(s.eigenvalues < 0) for s in group])
-        signal = above_noise(group)
-        ours = gain_of.get(env, {})
-        rows.append(
-            [
-                env,
-                len(group),
-                *(shown(mean, i, signal) if i in places else "–" for i in (2, 5, 10, 20)),
-                f"{negative:.0%}",
-                f"{signal:.1f}",
-                *(f"{ours[m]:+.0%}" if m in ours else "–" for m in ("WNPG", "BG-WNPG")),
-            ]
-        )
-    header = [
-        "task",
-        "runs",
-        *(f"λ₁/λ{i}" for i in "₂₅"),
-        "λ₁/λ₁₀",
-        "λ₁/λ₂₀",
-        "negative",
-        "above noise",
     ]
     lines = [
         (s.env, s.method, s.seed, s.steps, s.samples, s.noise, i, float(value))
@@ -199,39 +179,34 @@ def write(
     write_csv(out / "data" / "spectra.csv", columns, lines)
     methods = ", ".join(dict.fromkeys(s.method for s in found))
     samples = f"{min(s.samples for s in found):,}"
-    table = markdown_table([*header, "WNPG over PG", "BG-WNPG over PG"], rows)
     write_report(
         f"""# Conditioning
 
-Figure `fig:cond_number` of the paper: the ratio of the Hessian's largest eigenvalue to each next
-one, at the end of training (runs of `wng reproduce pg`, settings `released`; {methods}).
+Figure `fig:cond_number` of the paper: the ratio of the Hessian's largest eigenvalue to each of the
+following ones, at the end of training ({methods} from `wng reproduce pg`, settings `released`).
 
 {claims_table(stated)}
 
 ![Ratios of eigenvalues by task](figures/spectra.png)
 
-{table}
+{table(tasks, gain_of)}
 
 ![Gain of WNPG against conditioning](figures/heuristic.png)
 
-## How to read this
+## How to read this report
 
-The Hessian is that of the surrogate objective E[ρA] in the policy's parameters, on one batch of
-{samples} steps of the final policy; its leading eigenvalues by Lanczos on Hessian-vector products,
-ordered by size, never the matrix itself. Ratios are of absolute values, geometric means over runs,
-bands from the least to the largest. Above noise: how many of the leading eigenvalues are larger
-than the largest that chance alone gives on as many steps (advantages of other steps), mean over
-runs; ratios in brackets are of eigenvalues within that noise, and compare batches, not tasks. The
-last two columns are
-differences of mean final returns as a share of PG's. The paper gives no threshold and no
-correlation. `wng diagnose RUN` computes the same for a run of your own.
+The Hessian is that of the surrogate objective E[ρA] with respect to the policy's parameters, on one
+batch of {samples} steps of the final policy. Its leading eigenvalues, ordered by magnitude, come
+from Lanczos iterations on Hessian-vector products; the matrix is never formed. Ratios are of
+absolute values: geometric means over runs, with bands from minimum to maximum. "Above noise" is the
+number of leading eigenvalues, averaged over runs, that exceed the largest one that chance alone
+gives on equally many steps (with the advantages of other steps). Ratios in brackets belong to
+eigenvalues within that noise: they compare batches, not tasks. The last two columns are differences
+of mean final returns relative to PG's. The paper gives neither a threshold nor a correlation.
+`wng diagnose RUN` computes the same for your own run.
 Data: [eigenvalues](data/spectra.csv).
 
-## Not run, or failed
-
-{summarize_missing(missing) or "Nothing."}
-
-{provenance(command)}
+{appendix(command, summarize_missing(missing))}
 """,
         out,
         "wng: conditioning",

@@ -1,10 +1,10 @@
-"""How ill-conditioned a task is: the leading curvature of the objective where training ended.
+"""Conditioning of a task: the leading curvature of the objective at the end of training.
 
-The paper computed the Hessian at the end of training and drew the ratios of its largest eigenvalue
-to each successive one (Figure `fig:cond_number`).
+The paper computes the Hessian at the end of training and plots the ratio of its largest eigenvalue
+to each of the following ones (Figure `fig:cond_number`).
 """
 
-import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,63 +13,66 @@ import numpy as np
 from jaxtyping import Array, Float
 from matplotlib.ticker import MaxNLocator
 
+from wng.agents.agent import Agent
+from wng.agents.registry import GRADIENT
 from wng.estimator.checks import check_count
 from wng.estimator.spectrum import hessian_vector_product, leading_eigenvalues
-from wng.evolution.agent import Evolution
-from wng.experiments.output import GREY, figure, save
-from wng.policy_gradient.agent import Agent
+from wng.experiments.output import GRAY, figure, save
 from wng.policy_gradient.networks import Networks, Policy
-from wng.policy_gradient.proximity import surrogate_loss
+from wng.policy_gradient.proximity import none
 
 OBJECTIVE = "E[ρA]"
-MOST = 200  # eigenvalues: Lanczos keeps twice as many vectors of the policy's size
+MOST = 200  # eigenvalues; Lanczos keeps twice as many vectors of the policy's size
 
 
 class Spectrum(NamedTuple):
-    """Leading Hessian eigenvalues of one agent's objective, in its policy's parameters."""
+    """Leading Hessian eigenvalues of an agent's objective with respect to its policy."""
 
     env: str
     method: str
     seed: int
-    steps: int  # of training
-    samples: int  # environment steps that the objective is the mean over
-    parameters: int  # p
-    eigenvalues: Float[np.ndarray, " k"]  # of the objective that is maximised, by decreasing |λ|
-    noise: float  # the largest |λ| that chance alone gives, on as many samples
+    steps: int  # environment steps of training
+    samples: int  # environment steps that the objective averages over
+    parameters: int  # number of the policy's parameters, p
+    eigenvalues: Float[np.ndarray, " k"]  # of the maximized objective, by decreasing |λ|
+    noise: float  # largest |λ| that chance alone gives on equally many samples
     objective: str = OBJECTIVE
 
 
-def diagnose(agent: Agent | Evolution, rollouts: int = 8, number: int = 20) -> Spectrum:
-    """Leading eigenvalues of the Hessian of E[ρA], ρ = π_θ/π_k, at the agent's own policy.
+def diagnose(agent: Agent, rollouts: int = 8, number: int = 20) -> Spectrum:
+    """Compute leading eigenvalues of the Hessian of E[ρA], ρ = π_θ/π_k, at the agent's policy.
 
-    The objective is the surrogate alone, without clipping or penalty, so that it is the same for
-    every method; A is standardised. It is maximised: λ < 0 is a direction in which it bends down.
+    The objective is the surrogate alone, without clipping or penalty, so it is the same for every
+    method; A is standardized. The objective is maximized: λ < 0 is a direction in which it curves
+    down.
 
-    A Hessian from a finite batch has eigenvalues of its own. To tell how large, the advantages are
-    moved on by half the batch, so that none belongs to its action: since E[∇²π/π] = 0 in every
-    state, the expectation of that Hessian is zero, and what is left of it is noise.
+    A Hessian from a finite batch has eigenvalues of its own. To measure them, the advantages are
+    shifted by half the batch, so that none belongs to its action: since E[∇²π/π] = 0 in every
+    state, the expectation of that Hessian is zero, and what remains is noise.
 
     Args:
-      agent: of policy gradients. Its environments move on, and nothing else of it changes.
-      rollouts: how many, of `config.rollout` steps each, in one fixed batch.
-      number: of eigenvalues.
+      agent: Policy-gradient agent. Its environments advance; nothing else changes.
+      rollouts: Number of rollouts, of `config.rollout` steps each, in the batch.
+      number: Number of eigenvalues.
+
+    Raises:
+      ValueError: If the agent is an evolution strategy or a number is out of range.
     """
-    if not isinstance(agent, Agent):
+    if agent.family is not GRADIENT:
         raise ValueError(
-            f"{agent.title} is an evolution strategy, whose objective has no gradient to "
-            "differentiate: `wng diagnose` needs a policy-gradient run."
+            f"{agent.title} is an evolution strategy, which has no differentiable objective: "
+            "`wng diagnose` needs a policy-gradient run."
         )
     check_count(rollouts, "rollouts", 1)
-    if not isinstance(number, int) or not 2 <= number <= MOST:  # a ratio is of two
-        raise ValueError(f"number must be a whole number from 2 to {MOST}, got {number!r}.")
-    batch = agent._trainer.sample_batch(rollouts)
-    networks = agent._trainer.state.networks
-    config = dataclasses.replace(agent.config, proximity="none")
+    if not isinstance(number, int) or not 2 <= number <= MOST:  # a ratio needs two
+        raise ValueError(f"number must be an integer from 2 to {MOST}, got {number!r}.")
+    batch = agent.trainer.sample_batch(rollouts)
+    networks = agent.trainer.state.networks
 
     def spectrum(advantages: Array, number: int) -> tuple[np.ndarray, int]:
         def objective(policy: Policy) -> Array:
             rows = batch._replace(advantages=advantages)
-            return -surrogate_loss(config, Networks(policy, networks.value), rows)
+            return -none.surrogate(agent.config, Networks(policy, networks.value), rows)
 
         product, size = hessian_vector_product(objective, networks.policy)
         return leading_eigenvalues(product, size, number), size
@@ -90,75 +93,72 @@ def diagnose(agent: Agent | Evolution, rollouts: int = 8, number: int = 20) -> S
 
 
 def ratios(eigenvalues: Float[np.ndarray, " k"]) -> Float[np.ndarray, " k"]:
-    """|λ₁|/|λᵢ|, infinite where λᵢ is zero."""
+    """Return |λ₁|/|λᵢ|, infinite where λᵢ is zero."""
     size = np.abs(eigenvalues)
     return np.divide(size[0], size, out=np.full(len(size), np.inf), where=size > 0)
 
 
 def describe(spectrum: Spectrum) -> str:
-    """What the eigenvalues say, in a few plain sentences."""
+    """Explain the eigenvalues in a few sentences."""
     values = spectrum.eigenvalues
     begin = (
         f"{spectrum.method} on {spectrum.env}, seed {spectrum.seed}, after {spectrum.steps:,} "
-        f"steps: the {len(values)} leading Hessian eigenvalues of {spectrum.objective} in the "
-        f"{spectrum.parameters:,} parameters of the policy, from {spectrum.samples:,} steps."
+        f"steps: {len(values)} leading Hessian eigenvalues of {spectrum.objective} with respect to "
+        f"the policy's {spectrum.parameters:,} parameters, from {spectrum.samples:,} steps."
     )
     if not values.any():
-        return f"{begin} All of them are zero: the objective is flat here, so there is no ratio."
+        return f"{begin} All of them are zero: the objective is flat, so there is no ratio."
     places = [i for i in (10, 20) if i < len(values)] + [len(values)]
     share = ratios(values)
     shown = [f"{share[i - 1]:.3g} at i = {i}" for i in dict.fromkeys(places)]
     negative, clear = int((values < 0).sum()), int((np.abs(values) > spectrum.noise).sum())
-    return " ".join(
-        [
-            begin,
-            f"|λ₁|/|λᵢ| is {' and '.join(shown)}: the larger, the worse the conditioning, and the "
-            "more a plain gradient step that is safe along the first direction crawls along the "
-            "others.",
-            f"{negative} of the {len(values)} are negative (the objective is maximised: it bends "
-            "down along these, and up along the rest).",
-            f"{clear} of them are larger in size than {spectrum.noise:.3g}, which noise of this "
-            "batch alone gives"
-            + ("." if clear == len(values) else "; the rest need more rollouts to be trusted."),
-            "In the paper, Wasserstein natural gradients helped most on the tasks with the largest "
-            "ratios (Figure fig:cond_number).",
-            "That is a heuristic from a few tasks and it comes without a threshold: compare the "
-            "ratios with those of your other tasks, and decide by training both kinds.",
-        ]
+    rest = "" if clear == len(values) else "; the others need more rollouts to be reliable"
+    return (
+        f"{begin} |λ₁|/|λᵢ| is {' and '.join(shown)}. A larger ratio means worse conditioning: a "
+        "plain gradient step that is safe along the first direction makes little progress along "
+        f"the others. {negative} of the {len(values)} eigenvalues are negative (the maximized "
+        f"objective curves down along these, and up along the rest). {clear} of them exceed "
+        f"{spectrum.noise:.3g} in magnitude, the noise level of this batch{rest}. In the paper, "
+        "Wasserstein natural gradients help most on the tasks with the largest ratios (Figure "
+        "fig:cond_number). This is a heuristic from a few tasks, without a threshold: compare the "
+        "ratios with those of your other tasks, and decide by training with both kinds of gradient."
     )
 
 
-def draw_spectrum(spectra: list[Spectrum], to: Path) -> Path:
-    """Ratio against i, a line for each task: geometric mean over runs, band from min to max.
-
-    Dotted, the ratio of the noise: eigenvalues above that line cannot be told from it.
-    """
+def by_env(spectra: Sequence[Spectrum]) -> dict[str, list[Spectrum]]:
+    """Group spectra by environment."""
     tasks: dict[str, list[Spectrum]] = {}
     for spectrum in spectra:
         tasks.setdefault(spectrum.env, []).append(spectrum)
+    return tasks
+
+
+def draw_spectrum(spectra: Sequence[Spectrum], to: Path) -> Path:
+    """Draw the ratios of each task: geometric mean over runs, with a band from min to max.
+
+    A dotted line marks the ratio of the noise: above it, eigenvalues cannot be told from noise.
+    """
     fig, (axis,) = figure(1, 1, (6.5, 4.2))
-    for k, (env, runs) in enumerate(tasks.items()):
-        length = min(len(run.eigenvalues) for run in runs)  # not every one may have converged
-        # The last column is the noise: the ratio beyond which eigenvalues cannot be trusted.
+    for k, (env, runs) in enumerate(by_env(spectra).items()):
+        length = min(len(run.eigenvalues) for run in runs)  # some may not have converged
+        # The last column is the ratio of the noise.
         values = np.stack([ratios(np.append(run.eigenvalues[:length], run.noise)) for run in runs])
-        values[~np.isfinite(values) | (values == 0)] = np.nan  # no place on a log scale
+        values[~np.isfinite(values) | (values == 0)] = np.nan  # cannot be drawn on a log scale
         place, color = np.arange(1, length + 1), f"C{k}"
         label = f"{env} ({len(runs)} run{'s' * (len(runs) > 1)})"
-        mean = np.exp(np.log(values).mean(axis=0))  # of ratios, on a log scale
+        mean = np.exp(np.log(values).mean(axis=0))  # geometric
         axis.plot(place, mean[:-1], "o-", color=color, ms=3, lw=1.4, label=label)
         axis.axhline(mean[-1], color=color, ls=":", lw=1)
         if len(runs) > 1:
             low, high = values.min(axis=0)[:-1], values.max(axis=0)[:-1]
             axis.fill_between(place, low, high, color=color, alpha=0.18, lw=0)
-    # At the point where every line begins: it gives the log scale a value if there is no line.
-    axis.plot(
-        [1, 1], [1, 1], ":", color=GREY, lw=1, label="above it: within the noise of the batch"
-    )
+    # Legend entry, drawn where every line starts so that the log scale has a value without lines.
+    axis.plot([1, 1], [1, 1], ":", color=GRAY, lw=1, label="noise of the batch (and above)")
     axis.set_yscale("log")
     axis.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
     axis.set_xlabel("i")
     axis.set_ylabel("|λ₁| / |λᵢ|")
-    axis.set_title(f"Hessian of {spectra[0].objective}: the leading eigenvalue to each next one")
+    axis.set_title(f"Hessian of {spectra[0].objective}: leading eigenvalue over the i-th")
     axis.legend(frameon=False, fontsize=8)
     save(fig, to)
     return to

@@ -1,8 +1,8 @@
-"""`wng reproduce efficiency`: reward per minute of wall clock (Figure `fig:rpm`).
+"""Report of the efficiency study: reward per minute (`wng reproduce efficiency`, Figure `fig:rpm`).
 
 The paper divides the total reward of a run by its time. Where rewards are negative, as on the wall
-tasks, that is the higher the slower a method is; so the gain over the beginning of the run, divided
-by the time, stands beside it.
+tasks, that measure favors slow methods; so the report adds the gain over the start of the run,
+divided by the time.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,44 +12,37 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from wng.agents.registry import METHODS
+from wng.experiments.comparison import by_setting, compare
 from wng.experiments.drawing import color_of
-from wng.experiments.es.report import by_setting
 from wng.experiments.output import figure, markdown_table, number, save, write_csv
 from wng.experiments.pg import study as pg
-from wng.experiments.report import (
-    Claim,
-    claims_table,
-    overall,
-    provenance,
-    verdict,
-    write_report,
-)
-from wng.experiments.statistics import welch_interval
-from wng.experiments.study import Run, summarize_missing
+from wng.experiments.report import Claim, appendix, claims_table, write_report
+from wng.experiments.study import Missing, Run, summarize_missing
 
-FIRST = 0.05  # the share of a run that counts as its beginning
-MEASURES = {  # what each field of a cost is
-    "reward_per_minute": "total reward ÷ time, as the paper measures it",
-    "gain_per_minute": "gain over the beginning ÷ time",
+PAPER_MEASURE = "reward_per_minute"
+FIRST = 0.05  # fraction of a run that counts as its start
+MEASURES = {  # fields of a cost
+    PAPER_MEASURE: "total reward per minute, the paper's measure",
+    "gain_per_minute": "gain over the start of the run per minute",
 }
 Clock = Literal["wall", "cpu"]
-BEYOND = tuple(METHODS[method].title for method in pg.BEYOND)  # not the paper's
+BEYOND = tuple(METHODS[method].title for method in pg.BEYOND)  # not in the paper
 SHARES = {"environment": "#9aa5b1", "policy": "#2e6f9e", "update": "#d1495b"}
 
 
 class Cost(NamedTuple):
-    """What a run took and brought."""
+    """Cost and benefit of a run."""
 
     minutes: float
     reward_per_minute: float
     gain_per_minute: float
-    shares: dict[str, float]  # of the time
-    cpu: float  # seconds of processor a second of clock: well below 1, the run had to wait
+    shares: dict[str, float]  # fractions of the time
+    cpu: float  # CPU time over wall time; well below 1, the run had to wait
 
 
 def cost(run: Run, clock: Clock = "wall") -> Cost:
-    """Median time of an iteration × iterations: compiling, once a session, does not count."""
-    rows, config = run.rows, run.job.record
+    """Measure a run: median time of an iteration × iterations, which excludes compilation."""
+    rows, config = run.rows, run.trial.record
     median = {name: float(np.median(x)) for name, x in rows.items() if name.startswith("seconds")}
     seconds = median["seconds" if clock == "wall" else "seconds_cpu"]
     minutes = seconds * len(rows["steps"]) / 60
@@ -57,12 +50,14 @@ def cost(run: Run, clock: Clock = "wall") -> Cost:
         episodes = np.diff(rows["episodes"], prepend=0)
         total = float(np.nansum(rows["return"] * episodes))
         parts = {"environment": median["seconds_env"], "policy": median["seconds_policy"]}
-    else:  # one batch of episodes, policy included
+    else:  # the policy is part of the episodes
         total = float(np.nansum(rows["population_mean"]) * config["population"])
         parts = {"environment": median["seconds_episodes"], "policy": 0.0}
     parts["update"] = max(0.0, median["seconds"] - sum(parts.values()))
     known = np.isfinite(rows["return"])
-    early = rows["return"][known & (rows["steps"] <= max(FIRST * run.job.steps, rows["steps"][0]))]
+    early = rows["return"][
+        known & (rows["steps"] <= max(FIRST * run.trial.steps, rows["steps"][0]))
+    ]
     start = float(early.mean()) if len(early) else float(rows["return"][known][:1].mean())
     return Cost(
         minutes,
@@ -73,11 +68,11 @@ def cost(run: Run, clock: Clock = "wall") -> Cost:
     )
 
 
-Costs = Mapping[str, Mapping[str, Sequence[Cost]]]  # by task and settings, by title
+Costs = Mapping[str, Mapping[str, Sequence[Cost]]]  # by task and settings, then by title
 
 
 def costs(runs: Sequence[Run], clock: Clock) -> dict[str, dict[str, list[Cost]]]:
-    """Of every run in which an episode ended."""
+    """Return the costs of every run in which an episode ended."""
     usable = [run for run in runs if np.isfinite(run.final)]
     return {
         group: {title: [cost(run, clock) for run in found] for title, found in methods.items()}
@@ -86,48 +81,37 @@ def costs(runs: Sequence[Run], clock: Clock) -> dict[str, dict[str, list[Cost]]]
 
 
 def claims(measured: Costs) -> list[Claim]:
-    """The paper's claims on efficiency, for its methods; where only `tuned` was run, of that."""
+    """Return the paper's claims on efficiency, for its methods, with verdicts."""
     found = []
-    for field, words in MEASURES.items():
-        verdicts, said = [], []
-        for group, methods in measured.items():
-            values = {
+    by_field = {
+        field: {
+            group: {
                 title: np.array([getattr(c, field) for c in costs])
                 for title, costs in methods.items()
                 if title not in BEYOND
             }
-            ours = {t: v for t, v in values.items() if "WN" in t}
-            others = {t: v for t, v in values.items() if t not in ours}
-            if not ours or not others:
-                continue
-            if field == "reward_per_minute" and min(v.mean() for v in values.values()) < 0:
-                said.append(f"{group}: left out, rewards are negative")
-                continue
-            best = max(ours, key=lambda t: ours[t].mean())
-            other = max(others, key=lambda t: others[t].mean())
-            difference, low, high = welch_interval(ours[best], others[other])
-            verdicts.append(verdict(low, high))
-            interval = f"[{number(low)}, {number(high)}]"
-            said.append(f"{group}: {best} − {other} {number(difference, '+')} {interval}")
-        text = f"Methods with a WNG estimator are the most efficient on each task ({words})"
-        found.append(Claim(text, "all tasks", "; ".join(said) or "not run", overall(verdicts)))
-    verdicts, said = [], []
-    for group, methods in measured.items():
-        if "WNPG" in methods and "BG-WNPG" in methods:
-            both, alone = (
-                np.array([c.gain_per_minute for c in methods[t]]) for t in ("BG-WNPG", "WNPG")
-            )
-            difference, low, high = welch_interval(alone, both)
-            verdicts.append(verdict(low, high))
-            interval = f"[{number(low)}, {number(high)}]"
-            said.append(f"{group}: WNPG − BG-WNPG {number(difference, '+')} {interval}")
-    text = "The added cost of BG-WNPG reduces its efficiency (gain over the beginning ÷ time)"
-    found.append(Claim(text, "several tasks", "; ".join(said) or "not run", overall(verdicts)))
-    return found
+            for group, methods in measured.items()
+        }
+        for field in MEASURES
+    }
+    for field, groups in by_field.items():
+        titles = dict.fromkeys(title for methods in groups.values() for title in methods)
+        ours = [title for title in titles if "WN" in title]
+        others = [title for title in titles if title not in ours]
+        negative = [g for g, values in groups.items() if min(v.mean() for v in values.values()) < 0]
+        excluded = negative if field == PAPER_MEASURE else []
+        usable = {group: values for group, values in groups.items() if group not in excluded}
+        text = f"The most efficient method on each task uses a WNG estimator ({MEASURES[field]})"
+        claim = compare(text, "all tasks", usable, ours, others)
+        notes = [f"{group}: excluded, rewards are negative" for group in excluded]
+        found.append(claim._replace(here="; ".join([claim.here, *notes])))
+    text = f"The added cost of BG-WNPG reduces its efficiency ({MEASURES['gain_per_minute']})"
+    gains = by_field["gain_per_minute"]
+    return [*found, compare(text, "several tasks", gains, ["WNPG"], ["BG-WNPG"])]
 
 
 def table(methods: Mapping[str, Sequence[Cost]]) -> str:
-    """One task: mean ± standard deviation over seeds."""
+    """Tabulate one task: mean ± standard deviation over seeds."""
 
     def spread(found: Sequence[Cost], field: str) -> str:
         values = np.array([getattr(c, field) for c in found])
@@ -139,35 +123,33 @@ def table(methods: Mapping[str, Sequence[Cost]]) -> str:
         fields = (*MEASURES, "minutes")
         cpu = f"{np.mean([c.cpu for c in found]):.2f}"
         rows.append([title, len(found), *(spread(found, field) for field in fields), *split, cpu])
-    header = ["method", "seeds", "reward a minute", "gain a minute", "minutes", *SHARES, "CPU"]
+    header = ["method", "seeds", "reward per minute", "gain per minute", "minutes", *SHARES, "CPU"]
     return markdown_table(header, rows)
 
 
 def starved(measured: Costs, clock: Clock) -> str:
-    """A warning if runs had to wait for the processor."""
+    """Return a warning if runs had to wait for the CPU, else an empty text."""
     shares = [c.cpu for methods in measured.values() for found in methods.values() for c in found]
     if clock == "cpu" or np.median(shares) >= 0.9:
         return ""
     return (
-        f" **Runs had their core for {np.median(shares):.0%} of the time only (median): something "
-        "else was running, and times cannot be compared; see `--clock cpu`.**"
+        f" **Runs had a core for only {np.median(shares):.0%} of the time (median): other programs "
+        "were running, so times cannot be compared; use `--clock cpu`.**"
     )
 
 
 def draw(measured: Costs, to: Path) -> None:
-    """A row for each task: the paper's measure, the gain, and where the time goes."""
+    """Draw a row per task: the paper's measure, the gain, and the breakdown of the time."""
     fig, axes = figure(len(measured), 3, (14, 2.6 * len(measured)))
     for k, (group, methods) in enumerate(measured.items()):
         names = list(methods)
-        for axis, field in zip(
-            axes[3 * k :], ("reward_per_minute", "gain_per_minute"), strict=False
-        ):
+        for axis, field in zip(axes[3 * k :], MEASURES, strict=False):
             for i, name in enumerate(names):
                 values = [getattr(c, field) for c in methods[name]]
                 axis.barh(-i, np.mean(values), color=color_of(name), alpha=0.75)
                 axis.plot(values, [-i] * len(values), ".", color="0.2", ms=4)
             axis.axvline(0, color="0.6", lw=0.8)
-            axis.set_xlabel({"reward_per_minute": "total reward"}.get(field, "gain") + " a minute")
+            axis.set_xlabel(field.replace("_", " "))
         axes[3 * k].set_title(f"{group} ({max(map(len, methods.values()))} seeds)", fontsize=10)
         split = axes[3 * k + 2]
         for i, name in enumerate(names):
@@ -176,7 +158,7 @@ def draw(measured: Costs, to: Path) -> None:
                 width = float(np.mean([c.shares[part] * c.minutes for c in methods[name]]))
                 split.barh(-i, width, left=left, color=color, label=part if i == 0 else None)
                 left += width
-        split.set_xlabel("minutes a run")
+        split.set_xlabel("minutes per run")
         split.legend(frameon=False, fontsize=7)
         for axis in axes[3 * k : 3 * k + 3]:
             axis.set_yticks([-i for i in range(len(names))], names, fontsize=8)
@@ -184,9 +166,9 @@ def draw(measured: Costs, to: Path) -> None:
 
 
 def write(
-    runs: Sequence[Run], missing: Sequence[str], clock: Clock, command: str, out: Path
+    runs: Sequence[Run], missing: Sequence[Missing], clock: Clock, command: str, out: Path
 ) -> list[Claim]:
-    """Data, figure, report.md and report.html; the claims."""
+    """Write data, figure, report.md and report.html; return the claims."""
     measured = costs(runs, clock)
     draw(measured, out / "figures" / "efficiency.png")
     lines = [
@@ -203,27 +185,23 @@ def write(
     write_report(
         f"""# Reward per minute
 
-Figure `fig:rpm` of the paper, from the runs of `wng reproduce pg` and `wng reproduce es`, one run
-at a time on each core. {CLOCKS[clock]}{starved(measured, clock)}
+Figure `fig:rpm` of the paper, from the runs of `wng reproduce pg` and `wng reproduce es`, with one
+run at a time per core. {CLOCKS[clock]}{starved(measured, clock)}
 
 {claims_table(found)}
 
 {NOTE}
 
-![Reward per minute, gain per minute, and where the time goes](figures/efficiency.png)
+![Reward per minute, gain per minute, and the breakdown of the time](figures/efficiency.png)
 
 {tables}
 
-Mean ± one standard deviation over seeds. Minutes: the median time of an iteration × the number of
-iterations, so that compiling does not count. Policy: choosing actions; for evolution strategies it
-is part of the environment's share. CPU: seconds of processor a second of clock; well below 1 the
-run had to wait for other work on the machine. Data: [all runs](data/efficiency.csv).
+Values are means ± one standard deviation over seeds. Minutes are the median time of an iteration ×
+the number of iterations, which excludes compilation. "Policy" is the time to choose actions; for
+evolution strategies it is part of "environment". "CPU" is CPU time divided by wall time: well below
+1, the run had to wait for other programs. Data: [all runs](data/efficiency.csv).
 
-## Not run, or failed
-
-{summarize_missing(missing) or "Nothing."}
-
-{provenance(command)}
+{appendix(command, summarize_missing(missing))}
 """,
         out,
         "wng: reward per minute",
@@ -232,10 +210,10 @@ run had to wait for other work on the machine. Data: [all runs](data/efficiency.
 
 
 CLOCKS: dict[Clock, str] = {
-    "wall": "Minutes are those of the clock.",
-    "cpu": "Minutes are those of the processor that a run used, not of the clock: the machine had "
-    "other work to do meanwhile, which made some runs wait more than others.",
+    "wall": "Minutes are wall time.",
+    "cpu": "Minutes are CPU time, not wall time: the machine was running other programs, which "
+    "delayed some runs more than others.",
 }
-NOTE = """Where returns are negative, the paper's measure is the higher the *slower* a method is:
-such tasks are left out of its row, and only the gain says something. A difference counts if its 95%
-interval (Welch's t) leaves out 0."""
+NOTE = """Where returns are negative, the paper's measure is higher for *slower* methods: its row
+excludes such tasks, and only the gain is meaningful there. A difference counts if its 95% interval
+(Welch's t) excludes 0."""

@@ -1,20 +1,19 @@
-"""Pictures of the wall tasks from above."""
+"""Top views of the wall tasks."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
-from wng.envs.resolve import find
+from wng import envs
 from wng.envs.walls.map import Map
 from wng.experiments.output import figure, save
 
 
 def draw_walls(axis: Axes, shown: Map) -> None:
-    """Walls, start and goal from above."""
+    """Draw walls, start and goal from above."""
     for box in shown.walls:
         corner = (box.x - box.half_x, box.y - box.half_y)
         axis.add_patch(Rectangle(corner, 2 * box.half_x, 2 * box.half_y, color="0.25", zorder=3))
@@ -26,10 +25,9 @@ def draw_walls(axis: Axes, shown: Map) -> None:
 
 
 def draw_paths(env: str, paths: Mapping[str, Sequence[tuple[np.ndarray, bool]]], to: Path) -> None:
-    """The last path [steps, 2] of each seed's mean policy, blue if it counts; by method."""
-    made, _ = find(env)
-    shown: Any = getattr(made.unwrapped, "map", None)
-    made.close()
+    """Draw the final paths [steps, 2] of each method: blue if they overcome the wall, else red."""
+    shown = envs.resolve(env, "gymnasium").map
+    assert shown is not None
     rows = -(-len(paths) // 4)
     fig, axes = figure(rows, 4, (16, 3.1 * rows))
     for axis in axes[len(paths) :]:

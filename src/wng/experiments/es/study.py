@@ -1,7 +1,7 @@
-"""`wng reproduce es`: all evolution strategies on the wall tasks (Figure `fig:es_exps`).
+"""The evolution-strategies study on the wall tasks (`wng reproduce es`, Figure `fig:es_exps`).
 
 The paper's claim: WNES and BG-WNES overcome the local maximum behind the wall more reliably than
-ES, clipped ES, NSR-ES and BGES, also than BGES with more repulsion (β = 0.75).
+ES, clipped ES, NSR-ES and BGES, including BGES with more repulsion (β = 0.75).
 """
 
 from collections.abc import Sequence
@@ -10,12 +10,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from wng.envs.resolve import find
-from wng.experiments.study import LAST, Job, Run, Scale
+from wng.envs.lookup import find
+from wng.experiments.report import SMOKE
+from wng.experiments.study import LAST, Run, Scale, Trial
 from wng.runs.settings import Settings
 
 POINT, QUADRUPED = "wng/PointWall-v0", "wng/QuadrupedWall-v0"
-BETAS = (0.5, 0.75)  # of BGES, in the paper
+BETAS = (0.5, 0.75)  # values for BGES in the paper
 Variant = tuple[str, str, dict[str, Any]]  # method, name of the variant, overrides
 VARIANTS: tuple[Variant, ...] = (
     ("es", "", {}),
@@ -30,7 +31,7 @@ OURS = ("wnes", "bgwnes")
 
 
 class EvolutionTask(NamedTuple):
-    """A wall task in the study."""
+    """A wall task of the study."""
 
     env: str
     seeds: int
@@ -40,7 +41,7 @@ class EvolutionTask(NamedTuple):
 
 
 class EvolutionScale(NamedTuple):
-    """How much is run."""
+    """Tasks and budgets of a scale of the study."""
 
     tasks: tuple[EvolutionTask, ...]
     about: str
@@ -53,27 +54,28 @@ SCALES: dict[Scale, EvolutionScale] = {
             EvolutionTask(POINT, 2, 3000, ("tuned",), {"population": 20}),
             EvolutionTask(QUADRUPED, 1, 6400, ("tuned",), {"population": 8, "num_basis": 4}),
         ),
-        "Far too short to learn anything: every part works, and no verdict means a thing.",
+        SMOKE,
     ),
     "short": EvolutionScale(
         (
             EvolutionTask(POINT, 10, 1_000_000, BOTH),
             EvolutionTask(QUADRUPED, 3, 1_000_000, ("tuned",), {"population": 100}),
         ),
-        "The point task in full. The quadruped much shorter than it takes to get anywhere: 25 "
-        "generations of 100 members, where the paper has 502 members and plots no number of steps.",
+        "The point task is run in full. The quadruped task is far shorter than it takes to make "
+        "progress: 25 generations of 100 members. The paper uses 502 members and does not give "
+        "the number of steps.",
     ),
     "paper": EvolutionScale(
         (EvolutionTask(POINT, 10, 1_000_000, BOTH), EvolutionTask(QUADRUPED, 5, 100_000_000, BOTH)),
-        "The paper does not say for how long its runs went on; here 10⁶ and 10⁸ steps.",
+        "The paper does not give the length of its runs; these have 10⁶ and 10⁸ steps.",
     ),
 }
 
 
-def jobs(tasks: Sequence[EvolutionTask]) -> list[Job]:
-    """The runs of all methods on these tasks."""
+def trials(tasks: Sequence[EvolutionTask]) -> list[Trial]:
+    """Return the trials of all methods on these tasks."""
     return [
-        Job(task.env, method, seed, task.steps, settings, variant, {**task.overrides, **more})
+        Trial(task.env, method, seed, task.steps, settings, variant, {**task.overrides, **more})
         for task in tasks
         for settings in task.settings
         for method, variant, more in _methods(settings)
@@ -82,15 +84,16 @@ def jobs(tasks: Sequence[EvolutionTask]) -> list[Job]:
 
 
 def _methods(settings: Settings) -> tuple[Variant, ...]:
-    """Where the preset has another β than the paper's, BGES with that one too."""
+    """Return the variants; tuned settings add BGES with the preset's own β."""
     return (*VARIANTS, ("bges", "", {})) if settings == "tuned" else VARIANTS
 
 
 @lru_cache
 def stuck_return(env: str) -> float:
-    """The return of going straight at the goal, into the cup: what success has to exceed.
+    """Return what running straight at the goal, into the cup, earns: success must exceed it.
 
-    Of the point tasks; the quadruped cannot be told to go straight, so any return will do.
+    Known for the point tasks only; for the quadruped, which has no action "straight ahead", it is
+    −∞.
     """
     if "PointWall" not in env:
         return -np.inf
@@ -105,16 +108,18 @@ def stuck_return(env: str) -> float:
 
 
 def overcomes_wall(run: Run) -> bool:
-    """Whether the mean policy ended past the wall in most of the last generations, and does better
-    than one that is stuck in the cup: some get past it by running away.
+    """Return whether the mean policy overcomes the wall.
+
+    It must end past the wall in most of the last generations, and earn more than a policy that is
+    stuck in the cup: some policies pass the wall by running away.
     """
     past = run.rows["past_wall"]
     often = past[-max(1, int(LAST * len(past))) :].mean() > 0.5
-    return bool(often and run.final > stuck_return(run.job.env))
+    return bool(often and run.final > stuck_return(run.trial.env))
 
 
 def steps_until_past(run: Run) -> float:
-    """Steps from which on nine generations in ten end past the wall; infinite if never."""
+    """Return the steps after which 90% of the generations end past the wall; infinite if never."""
     past = run.rows["past_wall"]
     share = np.cumsum(past[::-1])[::-1] / np.arange(len(past), 0, -1)
     good = (share >= 0.9) & (past > 0)

@@ -1,8 +1,8 @@
-"""`wng reproduce pg`: the policy-gradient study (Figure `fig:pg_exps`, Table `table:pg_results`).
+"""The policy-gradient study (`wng reproduce pg`, Figure `fig:pg_exps`, Table `table:pg_results`).
 
-Settings `released`, for the paper's claims: the learning rate of each method on each task is the
-best of a sweep with seeds of its own. Settings `tuned`: what a user gets, with methods beyond the
-paper's.
+The settings `released` test the paper's claims: each method uses, on each task, the best learning
+rate of a sweep with its own random seeds. The settings `tuned` are the defaults that users get, and
+include methods beyond the paper's.
 """
 
 import dataclasses
@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from wng.agents.registry import METHODS
-from wng.experiments.study import TUNING_SEED, Job, Run, Scale, Task, best_rate, only, run_jobs
+from wng.experiments.report import SMOKE
+from wng.experiments.study import TUNING_SEED, Run, Scale, Task, Trial, best_rate, only, run_trials
 from wng.runs.executor import Executor
 
 PAPER_METHODS = ("pg", "ppo", "bgpg", "wnpg", "bgwnpg")
@@ -36,13 +37,13 @@ TABLE: dict[str, dict[str, float]] = {  # `table:pg_results`
 
 
 class GradientScale(NamedTuple):
-    """How much is run."""
+    """Tasks and budgets of a scale of the study."""
 
     released: tuple[Task, ...]
     tuned: tuple[Task, ...]
     sweep_steps: int
     rates: tuple[float, ...] = RATES
-    methods: tuple[str, ...] = (*PAPER_METHODS, *BEYOND)  # of the settings `tuned`
+    methods: tuple[str, ...] = (*PAPER_METHODS, *BEYOND)  # with the settings `tuned`
     overrides: dict[str, Any] = {}  # noqa: RUF012 (never changed)
     about: str = ""
 
@@ -54,9 +55,9 @@ SCALES: dict[Scale, GradientScale] = {
         tuned=(Task(PENDULUM, 1, 2048),),
         sweep_steps=1024,
         rates=RATES[3:],
-        methods=("wnpg", "trpo", "wtrpo"),  # compiling is what takes the time
+        methods=("wnpg", "trpo", "wtrpo"),  # few, because compilation dominates
         overrides={"num_envs": 2, "rollout": 1024, "epochs": 1, "hidden": (16, 16)},
-        about="Far too short to learn anything: every part works, and no verdict means a thing.",
+        about=SMOKE,
     ),
     "short": GradientScale(
         released=(Task(PENDULUM, 5, 150_000), Task(HOPPER, 5, 150_000), Task(REACHER, 3, 100_000)),
@@ -65,8 +66,8 @@ SCALES: dict[Scale, GradientScale] = {
         overrides={"num_envs": 8},
         about=(
             "Smaller than the paper's study: three of its six tasks, 100,000 or 150,000 steps "
-            "where the paper has a million, a sweep of 50,000 steps with one seed, and 8 "
-            "environments where the paper has 1 (the same 2048 steps an iteration)."
+            "instead of a million, a sweep of 50,000 steps with one seed, and 8 environments "
+            "instead of 1 (with the same 2048 steps per iteration)."
         ),
     ),
     "paper": GradientScale(
@@ -78,18 +79,18 @@ SCALES: dict[Scale, GradientScale] = {
 }
 
 
-def sweep(scale: GradientScale, tasks: Sequence[Task]) -> dict[tuple[str, str], list[Job]]:
-    """By task and method, a job for each learning rate: the same budget for every method."""
+def sweep(scale: GradientScale, tasks: Sequence[Task]) -> dict[tuple[str, str], list[Trial]]:
+    """Return a trial per learning rate, by task and method: every method has the same budget."""
     return {
         (task.env, method): [
-            Job(
+            Trial(
                 task.env,
                 method,
                 TUNING_SEED,
                 scale.sweep_steps,
                 "released",
                 f"lr{rate:g}",
-                # One optimiser for policy and value, as released.
+                # One optimizer for policy and value, as in the released code.
                 {"learning_rate": rate, "value_learning_rate": rate, **scale.overrides},
             )
             for rate in scale.rates
@@ -100,9 +101,9 @@ def sweep(scale: GradientScale, tasks: Sequence[Task]) -> dict[tuple[str, str], 
 
 
 def released(
-    tasks: Sequence[Task], candidates: dict[tuple[str, str], list[Job]], root: Path
-) -> list[Job]:
-    """The evaluation, each method with its best learning rate; none of what the sweep lacks."""
+    tasks: Sequence[Task], candidates: dict[tuple[str, str], list[Trial]], root: Path
+) -> list[Trial]:
+    """Return the evaluation of each method at its best rate; without a sweep there is none."""
     best_of = {key: best_rate(options, root) for key, options in candidates.items()}
     return [
         dataclasses.replace(best, seed=seed, steps=task.steps)
@@ -113,10 +114,10 @@ def released(
     ]
 
 
-def tuned(scale: GradientScale, tasks: Sequence[Task]) -> list[Job]:
-    """What a user gets, the paper's methods and those beyond."""
+def tuned(scale: GradientScale, tasks: Sequence[Task]) -> list[Trial]:
+    """Return the runs with the settings that users get."""
     return [
-        Job(task.env, method, seed, task.steps, "tuned", overrides=scale.overrides)
+        Trial(task.env, method, seed, task.steps, "tuned", overrides=scale.overrides)
         for task in tasks
         for method in scale.methods
         for seed in range(task.seeds)
@@ -124,31 +125,36 @@ def tuned(scale: GradientScale, tasks: Sequence[Task]) -> list[Job]:
 
 
 def normalized(run: Run) -> float:
-    """The final return, 0 for the paper's PG and 1 for its BG-WNPG on this task."""
-    row = TABLE.get(run.job.env)
+    """Return the final return, scaled to 0 at the paper's PG and 1 at its BG-WNPG."""
+    row = TABLE.get(run.trial.env)
     return (run.final - row["pg"]) / (row["bgwnpg"] - row["pg"]) if row else np.nan
 
 
 class Plan(NamedTuple):
-    """All jobs of the study."""
+    """Jobs of the study."""
 
-    candidates: dict[tuple[str, str], list[Job]]  # of the sweep
-    evaluation: list[Job]
+    candidates: dict[tuple[str, str], list[Trial]]  # sweep, by task and method
+    evaluation: list[Trial]
 
     @property
-    def jobs(self) -> list[Job]:
-        """All of them."""
-        return [*(job for jobs in self.candidates.values() for job in jobs), *self.evaluation]
+    def trials(self) -> list[Trial]:
+        """All trials, of the sweep and of the evaluation."""
+        return [
+            *(trial for trials in self.candidates.values() for trial in trials),
+            *self.evaluation,
+        ]
 
     def never_planned(self) -> list[str]:
-        """A line for each part of the paper's study that has no evaluation."""
-        planned = {(job.env, job.method) for job in self.evaluation if job.settings == "released"}
+        """Return a line for each task of the paper's study that lacks methods."""
+        planned = {
+            (trial.env, trial.method) for trial in self.evaluation if trial.settings == "released"
+        }
         lines = []
         for env in dict.fromkeys((*TABLE, *(env for env, _ in self.candidates))):
             lacking = [METHODS[m].title for m in PAPER_METHODS if (env, m) not in planned]
             if lacking:
-                which = "no method" if len(lacking) == len(PAPER_METHODS) else ", ".join(lacking)
-                missing = "no method was run" if which == "no method" else f"{which} not run"
+                every = len(lacking) == len(PAPER_METHODS)
+                missing = "no method was run" if every else f"{', '.join(lacking)} not run"
                 lines.append(f"- {env}, settings released: {missing}")
         return lines
 
@@ -164,29 +170,34 @@ def run(
     methods: Sequence[str] = (),
     executor: Executor | None = None,
 ) -> Plan | None:
-    """Run what is not there yet: the sweep, then the evaluation. None if it was stopped.
+    """Run the unfinished trials of the sweep, then of the evaluation.
 
     Args:
-      scale: how much to run.
-      root: where runs are kept.
-      tasks: only these.
-      execute: False plans with what has been run so far.
-      retry: try again what failed before.
-      quick: compile without optimising, for runs of seconds.
-      methods: of the settings `released`, only these, and nothing `tuned`.
-      executor: where; by default on this machine.
+      scale: Tasks and budgets.
+      root: Folder of the runs.
+      tasks: Environments to run; all of the scale's if empty.
+      execute: Whether to run trials; if False, the plan is made from finished runs.
+      retry: Whether to repeat failed runs.
+      quick: Whether to compile without optimization, for runs of seconds.
+      methods: Methods to run with the settings `released`; if given, nothing `tuned` is run.
+      executor: Where to run trials; this machine by default.
+
+    Returns:
+      The plan, or None if it was interrupted.
     """
     how: dict[str, Any] = {"retry": retry, "quick": quick, "executor": executor}
     chosen = only(scale.released, tasks)
     candidates = {
-        key: jobs for key, jobs in sweep(scale, chosen).items() if not methods or key[1] in methods
+        key: trials
+        for key, trials in sweep(scale, chosen).items()
+        if not methods or key[1] in methods
     }
-    options = [job for jobs in candidates.values() for job in jobs]
-    if execute and not run_jobs(options, root, "pg: learning rates", **how):
+    options = [trial for trials in candidates.values() for trial in trials]
+    if execute and not run_trials(options, root, "pg: learning rates", **how):
         return None
     evaluation = released(chosen, candidates, root)
     if not methods:
         evaluation += tuned(scale, only(scale.tuned, tasks))
-    if execute and not run_jobs(evaluation, root, "pg", **how):
+    if execute and not run_trials(evaluation, root, "pg", **how):
         return None
     return Plan(candidates, evaluation)

@@ -1,4 +1,4 @@
-"""Figures of the Gaussian study: the paper's six panels, and what goes beyond them."""
+"""Figures of the Gaussian study: the paper's six panels, and further ones."""
 
 from pathlib import Path
 
@@ -7,78 +7,62 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from wng.estimator.gaussian import Parameterization
-from wng.experiments.output import BLUE, GREEN, GREY, ORANGE, RED, figure, save
-from wng.experiments.toys.descent import CONVERGED, STATUS, Geometry, Proximity, Run
-from wng.experiments.toys.study import (
-    BETAS,
-    CLOSED_FORM,
-    PARAMETERIZATIONS,
-    PROXIMITIES,
-    STEP_SIZES,
-    Study,
-    shown_iterations,
-)
+from wng.experiments.output import BLUE, GRAY, GREEN, ORANGE, RED, figure, save
+from wng.experiments.toys import study as toys
+from wng.experiments.toys.axes import GEOMETRIES, PROXIMITIES, GeometryName
+from wng.experiments.toys.descent import BROKEN, CONVERGED, STATUS, Run
+from wng.experiments.toys.study import PAPER_METHODS, PARAMETERIZATIONS, Study
 
-# The paper's five methods: label, proximity, geometry, colour.
-PAPER_METHODS: tuple[tuple[str, Proximity, Geometry, str], ...] = (
-    ("gradient descent", "none", "euclidean", GREY),
-    ("KL penalty", "kl", "euclidean", ORANGE),
-    ("W₂ penalty", "wasserstein", "euclidean", GREEN),
-    ("FNG", "none", "fisher", BLUE),
-    ("WNG", "none", "wasserstein", RED),
-)
+COLORS = dict(zip(PAPER_METHODS, (GRAY, ORANGE, GREEN, BLUE, RED), strict=True))
 FLOOR = 1e-16
-PROXIMITY_LABELS = {"none": "no penalty", "kl": "KL penalty", "wasserstein": "W₂ penalty"}
 
 
 def draw_curve(axis: Axes, run: Run, label: str, color: object, **style: object) -> None:
-    """Error against iterations; a cross where the run broke down."""
+    """Draw the error against iterations, with a cross where the run broke down."""
     shown = shown_iterations_of(run)
     shown = shown[run.error[shown] >= FLOOR]
     axis.loglog(shown + 1, run.error[shown], color=color, label=label, **style)
-    if STATUS[run.status] in ("variance not positive", "diverged"):
+    if STATUS[run.status] in BROKEN:
         k = int(run.stopped)
         axis.plot(k + 1, run.error[k], "x", color=color, markersize=8, markeredgewidth=2)
 
 
 def shown_iterations_of(run: Run) -> np.ndarray:
-    """Iterations to draw: up to where the run stopped moving."""
+    """Return the iterations to draw: those before the run stopped."""
     last = min(int(run.stopped), len(run.error) - 1)
     return np.unique(np.geomspace(1, last + 1, 300).round().astype(int)) - 1
 
 
-def finish(axis: Axes, title: str, *, legend: bool = True) -> None:
-    """Labels of an error-against-iterations panel."""
+def finish(axis: Axes, title: str) -> None:
+    """Label a panel of errors against iterations."""
     axis.set(title=title, xlabel="iteration + 1", ylabel="error L(θ)", ylim=(FLOOR, 1e3))
-    if legend:
-        axis.legend(frameon=False, fontsize=8)
+    axis.legend(frameon=False, fontsize=8)
 
 
 def paper_figure(study: Study, path: Path) -> None:
-    """Panels (a)–(f), in the paper's arrangement."""
+    """Draw panels (a)–(f), arranged as in the paper."""
     fig, (a, b, c, d, e, f) = figure(2, 3, (14, 8))
-    shades = plt.colormaps["viridis"](np.linspace(0.1, 0.9, len(BETAS)))
-    panels: list[tuple[Axes, Proximity, tuple[str, Proximity, Geometry, str], str]] = [
-        (a, "wasserstein", PAPER_METHODS[4], "(a) W₂ penalty and WNG, log-diagonal"),
-        (b, "kl", PAPER_METHODS[3], "(b) KL penalty and FNG, log-diagonal"),
-    ]
-    for axis, proximity, (label, _, geometry, color), title in panels:
-        for beta, shade in zip(BETAS, shades, strict=True):
-            run = study.get("log-diagonal", proximity, "euclidean", beta=beta)
+    shades = plt.colormaps["viridis"](np.linspace(0.1, 0.9, len(toys.BETAS)))
+    for axis, penalty, natural, letter in (
+        (a, "W₂ penalty", "WNG", "a"),
+        (b, "KL penalty", "FNG", "b"),
+    ):
+        for beta, shade in zip(toys.BETAS, shades, strict=True):
+            run = study.get("log-diagonal", *PAPER_METHODS[penalty], beta=beta)
             draw_curve(axis, run, f"β = {beta:g}", shade, lw=1.3)
-        draw_curve(
-            axis, study.get("log-diagonal", "none", "euclidean"), "gradient descent", GREY, ls="--"
-        )
-        draw_curve(axis, study.get("log-diagonal", "none", geometry), label, color, lw=2.2)
-        finish(axis, title)
-    for label, proximity, geometry, color in PAPER_METHODS:
-        run = study.get("log-diagonal", proximity, geometry)
+        for label, style in (("gradient descent", {"ls": "--"}), (natural, {"lw": 2.2})):
+            run = study.get("log-diagonal", *PAPER_METHODS[label])
+            draw_curve(axis, run, label, COLORS[label], **style)
+        finish(axis, f"({letter}) {penalty} and {natural}, log-diagonal")
+    for label, method in PAPER_METHODS.items():
+        color = COLORS[label]
+        run = study.get("log-diagonal", *method)
         shown = shown_iterations_of(run)
         c.plot(run.std[shown], run.mean[shown], color=color, label=label, lw=1.8)
         for axis, parameterization in zip((d, e), PARAMETERIZATIONS, strict=True):
-            draw_curve(axis, study.get(parameterization, proximity, geometry), label, color, lw=1.8)
-        errors = [study.final("log-diagonal", proximity, geometry, step_size=s) for s in STEP_SIZES]
-        f.loglog(STEP_SIZES, np.maximum(errors, FLOOR), "o-", ms=4, color=color, label=label)
+            draw_curve(axis, study.get(parameterization, *method), label, color, lw=1.8)
+        errors = [study.final("log-diagonal", *method, step_size=s) for s in toys.STEP_SIZES]
+        f.loglog(toys.STEP_SIZES, np.maximum(errors, FLOOR), "o-", ms=4, color=color, label=label)
     c.plot(0, 0, "k*", markersize=11)
     c.set(title="(c) first component, log-diagonal", xlabel="σ", ylabel="μ")
     c.legend(frameon=False, fontsize=8)
@@ -94,55 +78,54 @@ def paper_figure(study: Study, path: Path) -> None:
 
 
 def extension_figure(study: Study, path: Path) -> None:
-    """What estimation costs, who is invariant, and the whole grid."""
+    """Draw the cost of estimation, the invariance of each method, and the whole grid."""
     fig, (g, h, i, j) = figure(2, 2, (11, 9))
     settings = study.settings
-    estimated: list[tuple[Geometry, str]] = [
-        ("wasserstein", RED),
-        ("wasserstein-estimated", ORANGE),
+    versions: list[tuple[str, GeometryName, str]] = [
+        ("closed form", "wasserstein", RED),
+        ("estimated", "wasserstein-estimated", ORANGE),
     ]
     for parameterization, style in zip(PARAMETERIZATIONS, ("-", "--"), strict=True):
-        for geometry, color in estimated:
-            name = "closed form" if geometry == "wasserstein" else "estimated"
+        for name, geometry, color in versions:
             run = study.get(parameterization, "none", geometry)
             draw_curve(g, run, f"{name}, {parameterization}", color, ls=style, lw=1.8)
     finish(
         g,
-        f"(g) WNG estimated: M = {settings.num_basis}, N = {settings.num_samples}, "
+        f"(g) estimated WNG: M = {settings.num_basis}, N = {settings.num_samples}, "
         f"ε = {settings.damping:g}",
     )
-    marks = [k for k in shown_iterations(settings) if k in (1, 3, 10, 20) or k > 20]
-    for label, proximity, geometry, color in PAPER_METHODS:
-        log, diagonal = (study.get(p, proximity, geometry).error[marks] for p in PARAMETERIZATIONS)
+    marks = [k for k in toys.shown_iterations(settings) if k in (1, 3, 10, 20) or k > 20]
+    for label, method in PAPER_METHODS.items():
+        log, diagonal = (study.get(p, *method).error[marks] for p in PARAMETERIZATIONS)
         above = (log >= FLOOR) & (diagonal >= FLOOR)
-        h.loglog(log[above], diagonal[above], ".-", ms=3, lw=0.8, color=color, label=label)
+        h.loglog(log[above], diagonal[above], ".-", ms=3, lw=0.8, color=COLORS[label], label=label)
     h.plot([FLOOR, 1e2], [FLOOR, 1e2], color="k", lw=0.8, ls=":")
     h.set(
-        title="(h) equal iterations: on the dotted line\nthe parameterisation does not matter",
+        title="(h) errors at equal iterations\n(dotted: invariant to the parameterization)",
         xlabel="error, log-diagonal",
         ylabel="error, diagonal",
     )
     h.legend(frameon=False, fontsize=8)
-    for axis, parameterization, name in ((i, "log-diagonal", "(i)"), (j, "diagonal", "(j)")):
-        heatmap(axis, study, parameterization, f"{name} final error, {parameterization}")
+    for axis, parameterization, name in zip((i, j), PARAMETERIZATIONS, "ij", strict=True):
+        heatmap(axis, study, parameterization, f"({name}) final error, {parameterization}")
     save(fig, path)
 
 
 def heatmap(axis: Axes, study: Study, parameterization: Parameterization, title: str) -> None:
-    """Final error of the 3 × 3 grid."""
+    """Draw the final errors of the 3 × 3 grid."""
     grid = np.array(
-        [[study.final(parameterization, p, g) for g in CLOSED_FORM] for p in PROXIMITIES]
+        [[study.final(parameterization, p, g) for g in toys.CLOSED_FORM] for p in PROXIMITIES]
     )
     axis.imshow(np.log10(np.maximum(grid, CONVERGED)), cmap="viridis_r", vmin=-20, vmax=1)
     for row, proximity in enumerate(PROXIMITIES):
-        for column, geometry in enumerate(CLOSED_FORM):
+        for column, geometry in enumerate(toys.CLOSED_FORM):
             run = study.get(parameterization, proximity, geometry)
             value = grid[row, column]
             text = f"{value:.0e}" if value >= 1e-20 else "< 1e-20"
-            if STATUS[run.status] in ("variance not positive", "diverged"):
+            if STATUS[run.status] in BROKEN:
                 text += "\nbroke down"
             color = "k" if value < 1e-8 else "w"
             axis.text(column, row, text, ha="center", va="center", color=color)
-    axis.set_xticks(range(3), [g.capitalize() for g in CLOSED_FORM])
-    axis.set_yticks(range(3), [PROXIMITY_LABELS[p] for p in PROXIMITIES])
+    axis.set_xticks(range(3), [GEOMETRIES[g].label for g in toys.CLOSED_FORM])
+    axis.set_yticks(range(3), [f"penalty: {p.label}" for p in PROXIMITIES.values()])
     axis.set_title(title)

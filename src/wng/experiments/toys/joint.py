@@ -1,8 +1,8 @@
-"""Beyond the paper: how well a *joint* estimate of the metric sees 100 dimensions at once.
+"""Beyond the paper: how well a *joint* estimate of the metric captures 100 dimensions at once.
 
-The study's estimated WNG may use that the Gaussian factorises. A user's behaviours rarely do, so
-here one metric is estimated from samples X ∈ ℝᵈ for all 2d parameters, and its natural gradient
-compared with the closed form, at a point where the two parameters of a coordinate have very
+The study's estimated WNG exploits that the Gaussian factorizes. Users' behaviors rarely do, so this
+module estimates one metric from samples X ∈ ℝᵈ for all 2d parameters and compares its natural
+gradient with the closed form, at a point where the two parameters of a coordinate have very
 different costs: Σ = 0.04, so G = diag(1, …, 0.04, …).
 """
 
@@ -13,11 +13,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from wng.estimator import WassersteinMetric, gaussian, jacobian_reparam, kernel_basis
-from wng.experiments.toys.descent import ToySettings, objective
+from wng.experiments.toys.axes import ToySettings
+from wng.experiments.toys.descent import objective
 
 NUM_SAMPLES = 300
 NUM_BASIS = (5, 20, 100, 300)
-DAMPINGS = (1e-1, 1e-2, 1e-3)  # times the largest eigenvalue
+DAMPINGS = (1e-1, 1e-2, 1e-3)  # relative to the largest eigenvalue
 SEEDS = 3
 
 
@@ -30,12 +31,12 @@ class Alignment(NamedTuple):
 
 
 def cosine(a: np.ndarray, b: np.ndarray) -> float:
-    """Cosine of the angle between two vectors."""
+    """Return the cosine of the angle between two vectors."""
     return float(a @ b / (np.linalg.norm(a) * np.linalg.norm(b)))
 
 
 def alignments(settings: ToySettings) -> list[Alignment]:
-    """For every M and ε, the mean cosine over seeds; float64."""
+    """Return the mean cosine over seeds for every M and ε, in float64."""
     with jax.enable_x64(True):
         dim = settings.dim
         mean = 0.3 * jax.random.normal(jax.random.key(settings.seed), (dim,), float)

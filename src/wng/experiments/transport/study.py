@@ -1,7 +1,7 @@
-"""`wng reproduce transport`: the behavioural transport function (Figure `wasserstein`).
+"""The behavioral transport function (`wng reproduce transport`, Figure `wasserstein`).
 
-Samples of q_θ, samples of q_{θ+u}, and the field ∇f_u that the metric says carries one to the
-other, for a Gaussian and for a curved ("banana") behaviour distribution.
+Shows samples of q_θ, samples of q_{θ+u}, and the field ∇f_u that, according to the metric, carries
+one to the other, for a Gaussian and for a curved ("banana") behavior distribution.
 """
 
 import dataclasses
@@ -13,26 +13,27 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from matplotlib.axes import Axes
+from numpy.typing import ArrayLike
 from scipy.optimize import linear_sum_assignment
 from scipy.spatial.distance import cdist
 
 from wng.envs.base import check_arguments
 from wng.estimator import WassersteinMetric, jacobian_reparam, kernel_basis
 from wng.estimator.checks import check_memory
-from wng.experiments.output import BLUE, GREY, RED, figure, markdown_table, save, write_csv
+from wng.experiments.output import BLUE, GRAY, RED, figure, markdown_table, save, write_csv
 from wng.experiments.report import write_report
 
 
 @dataclasses.dataclass(frozen=True)
 class TransportSettings:
-    """Settings of the transport picture."""
+    """Settings of the transport figure."""
 
     num_samples: int = 1000
-    """N, samples of the behaviour distribution."""
+    """Number of samples N of the behavior distribution."""
     num_basis: int = 50
-    """M, kernel basis functions."""
+    """Number of kernel basis functions M."""
     seed: int = 0
-    """Seed of the samples and of the basis."""
+    """Random seed of the samples and of the basis."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.num_basis <= self.num_samples:
@@ -41,102 +42,86 @@ class TransportSettings:
                 f"({self.num_samples})."
             )
         check_arguments(1, self.seed)
-        # The distance of each sample to each, in float64.
+        # All pairwise distances, in float64.
         check_memory(f"num_samples={self.num_samples}", 2 * self.num_samples**2)
 
 
 class Example(NamedTuple):
-    """A behaviour distribution X = B_θ(Z), and a step u."""
+    """A behavior distribution X = B_θ(Z) and a step u."""
 
     name: str
     behavior: Callable[[jax.Array, jax.Array], jax.Array]  # (θ, Z) ↦ X
-    theta: jax.Array
-    step: jax.Array
+    theta: tuple[float, ...]
+    step: tuple[float, ...]
 
 
 def gaussian_behavior(theta: jax.Array, noise: jax.Array) -> jax.Array:
-    """Mean, and log standard deviations along two axes turned by an angle."""
+    """Sample a Gaussian: θ is the mean, two log standard deviations, and the angle of the axes."""
     cos, sin = jnp.cos(theta[4]), jnp.sin(theta[4])
     turned = noise * jnp.exp(theta[2:4]) @ jnp.array([[cos, sin], [-sin, cos]])
     return theta[:2] + turned
 
 
 def banana_behavior(theta: jax.Array, noise: jax.Array) -> jax.Array:
-    """A Gaussian bent into a parabola: mean, bend, log width."""
+    """Sample a Gaussian bent into a parabola: θ is the mean, the bend and the log width."""
     x = noise[:, 0]
     y = theta[2] * (x**2 - 1) + jnp.exp(theta[3]) * noise[:, 1]
     return theta[:2] + jnp.stack([x, y], axis=1)
 
 
 EXAMPLES = (
-    Example(
-        "Gaussian",
-        gaussian_behavior,
-        jnp.array([0.0, 0.0, 0.2, -0.6, 0.4]),
-        jnp.array([0.5, 0.3, 0.15, 0.3, 0.25]),
-    ),
-    Example(
-        "banana",
-        banana_behavior,
-        jnp.array([0.0, 0.0, 0.35, -1.2]),
-        jnp.array([0.3, 0.45, 0.12, 0.2]),
-    ),
+    Example("Gaussian", gaussian_behavior, (0.0, 0.0, 0.2, -0.6, 0.4), (0.5, 0.3, 0.15, 0.3, 0.25)),
+    Example("banana", banana_behavior, (0.0, 0.0, 0.35, -1.2), (0.3, 0.45, 0.12, 0.2)),
 )
 
 
 class Result(NamedTuple):
-    """Samples before and after, where the field carries them, and the distances."""
+    """Samples before and after the step, the field, and distances."""
 
     example: Example
     before: np.ndarray
-    carried: np.ndarray
     after: np.ndarray
     arrows: np.ndarray  # positions and moves, [n, 4]
     quadratic: float
     distance: float  # W₂² from the samples of q_θ to fresh samples of q_{θ+u}
-    left: float  # the same once the field has carried them
-    floor: float  # the same from other samples of q_{θ+u}
+    left: float  # the same after the field has moved the samples
+    floor: float  # the same between two samples of q_{θ+u}
 
 
-def squared_distance(X: np.ndarray, Y: np.ndarray) -> float:
-    """W₂² between two clouds of equally many points: the optimal assignment."""
-    cost = cdist(X, Y, "sqeuclidean")
+def squared_distance(X: ArrayLike, Y: ArrayLike) -> float:
+    """Return W₂² between two equally large sets of points, by optimal assignment."""
+    cost = cdist(np.asarray(X), np.asarray(Y), "sqeuclidean")
     return float(cost[linear_sum_assignment(cost)].mean())
 
 
 def compute(settings: TransportSettings, example: Example) -> Result:
-    """Estimate the metric at θ from samples, and ask it for the field of the step u."""
+    """Estimate the metric at θ from samples, and compute the transport field of the step u."""
     keys = jax.random.split(jax.random.key(settings.seed))
     noise, fresh = jax.random.normal(keys[0], (2, settings.num_samples, 2))
 
     def behavior_fn(theta: jax.Array) -> jax.Array:
         return example.behavior(theta, noise)
 
-    X = behavior_fn(example.theta)
+    theta, step = jnp.array(example.theta), jnp.array(example.step)
+    X = behavior_fn(theta)
     basis = kernel_basis(keys[1], X, settings.num_basis)
-    J = jacobian_reparam(basis, behavior_fn, example.theta)
-    metric = WassersteinMetric(basis, X, J)
-    field = metric.transport(example.step)
-    carried = X + field(X)
-    after = example.behavior(example.theta + example.step, noise)
-    other = example.behavior(example.theta + example.step, fresh)  # independent of X
+    metric = WassersteinMetric(basis, X, jacobian_reparam(basis, behavior_fn, theta))
+    field = metric.transport(step)
+    after, other = (example.behavior(theta + step, z) for z in (noise, fresh))
     at = X[:: max(1, settings.num_samples // 60)]
     return Result(
         example,
         np.asarray(X),
-        np.asarray(carried),
         np.asarray(after),
         np.concatenate([at, field(at)], axis=1),
-        float(metric.quadratic(example.step)),
-        squared_distance(np.asarray(X), np.asarray(other)),
-        squared_distance(np.asarray(carried), np.asarray(other)),
-        squared_distance(np.asarray(after), np.asarray(other)),
+        float(metric.quadratic(step)),
+        *(squared_distance(Y, other) for Y in (X, X + field(X), after)),
     )
 
 
 def draw(axis: Axes, result: Result) -> None:
-    """Two clouds and the arrows between them."""
-    axis.plot(*result.before.T, ".", color=GREY, ms=3, alpha=0.5, label=r"samples of $q_\theta$")
+    """Draw the samples before and after the step, and the field."""
+    axis.plot(*result.before.T, ".", color=GRAY, ms=3, alpha=0.5, label=r"samples of $q_\theta$")
     axis.plot(
         *result.after.T, ".", color=BLUE, ms=3, alpha=0.35, label=r"samples of $q_{\theta+u}$"
     )
@@ -152,7 +137,7 @@ def draw(axis: Axes, result: Result) -> None:
 
 
 def reproduce(settings: TransportSettings, out: Path, command: str) -> list[Result]:
-    """Figure, data and report of the transport picture."""
+    """Write the figure, the data and the report."""
     results = [compute(settings, example) for example in EXAMPLES]
     fig, axes = figure(1, 2, (13, 5))
     for axis, result in zip(axes, results, strict=True):
@@ -165,39 +150,33 @@ def reproduce(settings: TransportSettings, out: Path, command: str) -> list[Resu
             ([float(v) for v in row] for row in result.arrows),
         )
     table = markdown_table(
-        ("behaviour", "uᵀĜu", "W₂² before", "W₂² after", "W₂² of two samples of q_{θ+u}"),
+        ("behavior", "uᵀĜu", "W₂² before", "W₂² after", "W₂² of two samples of q_{θ+u}"),
         [
-            (
-                r.example.name,
-                f"{r.quadratic:.3f}",
-                f"{r.distance:.3f}",
-                f"{r.left:.3f}",
-                f"{r.floor:.3f}",
-            )
+            (r.example.name, *(f"{x:.3f}" for x in (r.quadratic, r.distance, r.left, r.floor)))
             for r in results
         ],
     )
     write_report(
-        f"""# The behavioural transport function
+        f"""# The behavioral transport function
 
 `{command}`
 
-Samples of a behaviour distribution q_θ, of q_{{θ+u}}, and the field ∇f_u that
-`WassersteinMetric.transport(u)` estimates from samples of q_θ alone
+Samples of a behavior distribution q_θ, samples of q_{{θ+u}}, and the field ∇f_u that
+`WassersteinMetric.transport(u)` estimates from the samples of q_θ alone
 (N = {settings.num_samples}, M = {settings.num_basis} kernel basis functions).
 
 ![Transport of a Gaussian and of a banana](figures/transport.png)
 
-W₂² is measured by optimal assignment against *fresh* samples of q_{{θ+u}}, before and after the
-field has moved the samples of q_θ; the last column is for comparison, two independent samples of
-one distribution being apart too. uᵀĜu is the metric's own W₂² of the step; the distance between
-samples of {settings.num_samples} scatters around the true one by tenths.
+W₂² is measured by optimal assignment to *fresh* samples of q_{{θ+u}}, before and after the field
+moves the samples of q_θ. The last column is the distance between two independent samples of
+q_{{θ+u}}, the least that can be expected. uᵀĜu is the metric's own W₂² of the step; the distance
+between sets of {settings.num_samples} samples deviates from the true one by tenths.
 
 {table}
 
-Data: the arrows drawn, as `data/*.csv`.
+Data: the arrows in the figure, as `data/*.csv`.
 """,
         out,
-        "wng: the behavioural transport function",
+        "wng: the behavioral transport function",
     )
     return results

@@ -1,0 +1,151 @@
+"""One run, as data and as a function: what `wng train`, several seeds and studies all do."""
+
+import dataclasses
+import enum
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from wng.agents.agent import Agent
+from wng.agents.registry import FAMILIES, Family
+from wng.runs.directory import RunDirectory, safe_name
+from wng.runs.executor import Executor
+from wng.runs.settings import config_from, find_method
+
+
+class Status(enum.StrEnum):
+    """How a run ended."""
+
+    FINISHED = "finished"
+    STOPPED = "stopped"  # by Ctrl-C or SIGTERM, and saved
+    FAILED = "failed"
+    TAKEN = "taken"  # another process has the run
+    DIED = "died"  # its process was killed
+
+
+class Outcome(NamedTuple):
+    """How a run ended, and why if it did not finish."""
+
+    status: Status
+    message: str = ""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run: everything that is needed to start or to resume it.
+
+    Attributes:
+      env: id of the environment.
+      method: name of the run: a method, or its axes where they are no method's.
+      seed: random seed.
+      steps: environment steps in all.
+      config: settings, a `wng.Config` or `wng.EvolutionConfig`.
+      out: folder that the run is kept below.
+      resume: continue the run that is there.
+      command: what the user typed, for the record.
+    """
+
+    env: str
+    method: str
+    seed: int
+    steps: int
+    config: Any
+    out: Path
+    resume: bool = False
+    command: str = ""
+
+    @property
+    def family(self) -> Family:
+        """The family of the method."""
+        return next(family for family in FAMILIES if type(self.config) is family.config)
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the run."""
+        return self.out / safe_name(self.env) / safe_name(self.method) / f"seed{self.seed}"
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """The configuration in config.json."""
+        return {"steps": self.steps, **dataclasses.asdict(self.config)}
+
+    def existing(self) -> RunDirectory | None:
+        """The run that is there already, if it may be resumed."""
+        if not (self.folder / "config.json").exists():
+            return None
+        if not self.resume:
+            raise ValueError(
+                f"{self.folder} already holds a run: add --resume to continue it, choose another "
+                "folder with --out, or delete it."
+            )
+        run = RunDirectory.open(self.folder)
+        run.check_config(self.record, allowed=("steps",))
+        return run
+
+    def to_json(self) -> dict[str, Any]:
+        """The job as JSON holds it."""
+        fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        config = dataclasses.asdict(self.config)
+        return {**fields, "out": str(self.out), "config": config, "kind": self.family.kind}
+
+    @classmethod
+    def from_json(cls, saved: dict[str, Any]) -> "Job":
+        """The inverse of `to_json`."""
+        kind = saved.pop("kind")
+        family = next(family for family in FAMILIES if family.kind == kind)
+        config = config_from(saved["config"], family.config)
+        return cls(**{**saved, "config": config, "out": Path(saved["out"])})
+
+
+def run_name(family: Family, method: str, config: Any) -> str:
+    """The name of a run: the method, or its axes where they are not the method's."""
+    axes = {axis: getattr(config, axis) for axis in next(iter(family.methods.values())).axes}
+    if method:
+        chosen = find_method(method, family.methods)
+        return chosen.key if axes == chosen.axes else "_".join(axes.values())
+    named = [key for key, found in family.methods.items() if found.axes == axes]
+    return named[0] if named else "_".join(axes.values())
+
+
+def run_job(
+    job: Job,
+    *,
+    executor: Executor | None = None,
+    progress: bool = True,
+    say: Callable[[str], None] = print,
+    conclude: Callable[[Agent, RunDirectory], None] | None = None,
+) -> Outcome:
+    """Train up to the job's number of steps, from the last checkpoint if there is one.
+
+    Args:
+      job: the run.
+      executor: where the episodes of an evolution strategy run.
+      progress: whether to show a progress bar.
+      say: called with sentences for the user.
+      conclude: called with the agent and its run once all steps are done.
+
+    Returns:
+      FINISHED, or STOPPED after Ctrl-C or SIGTERM.
+    """
+    run = job.existing()
+    agent = Agent(job.env, job.method, job.seed, config=job.config, executor=executor)
+    try:
+        agent.trainer.check_memory()  # before there is a folder of a run that cannot be
+        if run is None:
+            run = RunDirectory.create(
+                job.out, job.env, job.method, job.seed, job.record, job.command
+            )
+        with run.lock():
+            for problem in agent.restore(run):
+                say(f"Note: {problem}")
+        if agent.steps:
+            say(f"Resuming at step {agent.steps:,}.")
+        agent.learn(max(0, job.steps - agent.steps), run=run, progress=progress)
+        if agent.steps < job.steps:
+            return Outcome(Status.STOPPED, f"Stopped at {agent.steps:,} of {job.steps:,} steps")
+        if conclude is not None:
+            conclude(agent, run)
+        return Outcome(Status.FINISHED)
+    finally:
+        agent.close()

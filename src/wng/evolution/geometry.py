@@ -1,0 +1,83 @@
+r"""Geometries: which metric turns the gradient ĝ into a direction Δθ.
+
+    Δθ = (1 − δ) ĝ + δ ε ĝ^W,     ĝ^W = (Ĝ + εI)⁻¹ ĝ      (eq. `update_gradient_ES`)
+
+ε ĝ^W is ĝ without its part along directions that move behaviors: δ > 0 keeps behaviors near, δ < 0
+moves them on purpose. (The paper writes ĝ^W for ε ĝ^W; only the latter has the scale of ĝ.)
+"""
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from wng.estimator import Damping, WassersteinMetric, jacobian_perturbation, kernel_basis
+from wng.estimator.basis import Basis
+from wng.estimator.precondition import precondition
+from wng.evolution.config import StrategyConfig
+from wng.evolution.fitness import Sample
+
+Gradient = Float[Array, " p"]
+
+
+class Geometry:
+    """The Euclidean geometry: the direction is the gradient. Base class of all geometries."""
+
+    def check(self, config: StrategyConfig, basis: Basis | None) -> None:
+        """Raise a ValueError if the settings do not fit this geometry."""
+
+    def needs_behaviors(self, config: StrategyConfig) -> bool:
+        """Whether `direction` uses behaviors."""
+        return False
+
+    def direction(
+        self,
+        config: StrategyConfig,
+        key: PRNGKeyArray,
+        g: Gradient,
+        sample: Sample,
+        basis: Basis | None,
+    ) -> tuple[Gradient, Float[Array, ""]]:
+        """Return Δθ for the gradient ĝ = `g`, and the damping ε of the metric.
+
+        `key` is new in each generation; `basis` replaces the kernel basis if it is not None.
+        """
+        return g, jnp.zeros(())
+
+
+class Wasserstein(Geometry):
+    """The Wasserstein geometry of behaviors, by the kernel estimator (WNES)."""
+
+    def check(self, config: StrategyConfig, basis: Basis | None) -> None:
+        """See `Geometry`."""
+        if basis is None and config.num_basis > config.population:
+            raise ValueError(
+                f"num_basis={config.num_basis} needs as many behaviors, but the population is "
+                f"only {config.population}: lower num_basis."
+            )
+
+    def needs_behaviors(self, config: StrategyConfig) -> bool:
+        """See `Geometry`."""
+        return config.delta != 0
+
+    def direction(
+        self,
+        config: StrategyConfig,
+        key: PRNGKeyArray,
+        g: Gradient,
+        sample: Sample,
+        basis: Basis | None,
+    ) -> tuple[Gradient, Float[Array, ""]]:
+        """See `Geometry`."""
+        if config.delta == 0:
+            return g, jnp.zeros(())
+        X = sample.behaviors
+        basis = kernel_basis(key, X, config.num_basis) if basis is None else basis
+        J = jacobian_perturbation(basis, X, sample.noise, config.sigma)  # eq. `ES_jacobian`
+        J = J * (config.population / jnp.maximum(sample.kept.sum(), 1))
+        metric = WassersteinMetric(basis, X, J).spectrum
+        damping = Damping(config.damping, relative=config.relative_damping)
+        found = precondition(damping, damping.init(), metric, g)
+        natural = jnp.where(found.fallback, g, found.epsilon * found.direction)
+        return (1 - config.delta) * g + config.delta * natural, found.epsilon
+
+
+EUCLIDEAN, WASSERSTEIN = Geometry(), Wasserstein()

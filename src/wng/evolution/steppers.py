@@ -1,0 +1,101 @@
+"""Evaluators of environments outside JAX, stepped together by one call of the policies."""
+
+from collections.abc import Callable
+from functools import lru_cache, partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from wng import envs
+from wng.envs.mujoco_batch import MujocoBatch
+from wng.envs.resolve import ResolvedEnv
+from wng.envs.worker import episode_seed
+from wng.evolution.episodes import Episodes, Rollout, Rows, Setup, episodes_key, summarize
+
+Stepped = tuple[np.ndarray, np.ndarray, np.ndarray]  # next observations, rewards, episode is over
+
+
+class Stepper(NamedTuple):
+    """Environments of a population that take a step together."""
+
+    reset: Callable[[int], np.ndarray]  # starts the episodes of a generation
+    step: Callable[[np.ndarray], Stepped]
+    close: Callable[[], None]
+
+
+class SteppedEvaluator:
+    """Runs episodes in a `Stepper`; see `wng.evolution.evaluators.Evaluator`."""
+
+    def __init__(self, backend: str, stepper: Stepper, rows: Rows, setup: Setup, seed: int):
+        self.backend, self._stepper, self._rows, self._setup = backend, stepper, rows, setup
+        self._key = episodes_key(seed)
+        self._layers, self._act, self._noise, self._summarize = _compiled(setup)
+
+    def __call__(self, members: Any, generation: int) -> Episodes:
+        """See `Evaluator`."""
+        rows, horizon = self._rows, self._setup.horizon
+        layers = self._layers(members)
+        noise = np.array(self._noise(jax.random.fold_in(self._key, generation), rows))
+        if rows.center in rows.members:
+            noise[rows.center - rows.first] = 0
+        noise = np.ascontiguousarray(noise.swapaxes(0, 1))
+        observations = self._stepper.reset(generation)
+        shape = (horizon, rows.number)
+        wide = shape if self._setup.policy.discrete else (*shape, noise.shape[2])
+        seen = np.zeros((*shape, observations.shape[1]), np.float32)
+        actions, rewards = np.zeros(wide, np.float32), np.zeros(shape, np.float32)
+        mask, alive = np.zeros(shape, bool), np.ones(rows.number, bool)
+        broken = ~np.isfinite(observations).all(axis=1)
+        for t in range(horizon):
+            # A non-finite observation ends the episode and makes its return non-finite; no
+            # policy sees it.
+            known = np.where(np.isfinite(observations), observations, 0)
+            action = np.asarray(self._act(layers, known, noise[t]))
+            observations, reward, over = self._stepper.step(action)
+            broken |= ~np.isfinite(observations).all(axis=1)
+            with np.errstate(over="ignore"):  # a reward beyond float32 becomes infinite
+                rewards[t] = np.where(broken, np.nan, reward)
+            mask[t], seen[t], actions[t] = alive, observations, action
+            alive &= ~over & ~broken
+            if not alive.any():
+                break
+        columns = (jnp.asarray(x.swapaxes(0, 1)) for x in (seen, actions, rewards, mask))
+        returns, behaviors, lengths, final = jax.device_get(self._summarize(Rollout(*columns)))
+        return Episodes(returns, behaviors, lengths, final, seen[: lengths[-1], -1])
+
+    def close(self) -> None:
+        """Stop the environments."""
+        self._stepper.close()
+
+
+@lru_cache(maxsize=8)
+def _compiled(setup: Setup) -> tuple[Any, Any, Any, Any]:
+    return (
+        jax.jit(jax.vmap(setup.policy.layers)),
+        jax.jit(jax.vmap(setup.policy.act)),
+        jax.jit(lambda key, rows: jax.vmap(setup.draw_noise)(rows.keys(key)), static_argnums=1),
+        jax.jit(partial(summarize, setup)),
+    )
+
+
+def gym_stepper(found: ResolvedEnv, rows: Rows, seed: int, backend: Any) -> Stepper:
+    """Make a copy of a Gymnasium environment for each member."""
+    env: Any = envs.make(found, rows.number, seed, backend, offset=rows.first)
+
+    def step(actions: np.ndarray) -> Stepped:
+        after = env.step(actions)
+        return after.final_observations, after.rewards, after.terminated | after.truncated
+
+    return Stepper(env.reset, step, env.close)
+
+
+def mujoco_stepper(task: Any, rows: Rows, seed: int) -> Stepper:
+    """Make a MuJoCo task that is stepped in batches on all cores."""
+    batch = MujocoBatch(task, rows.number)
+
+    def reset(generation: int) -> np.ndarray:
+        return batch.reset([episode_seed(seed, member, generation) for member in rows.members])
+
+    return Stepper(reset, batch.step, batch.close)

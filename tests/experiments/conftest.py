@@ -1,0 +1,1 @@
+"""Makes `fabricate` importable from the tests in the folders below."""
