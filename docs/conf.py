@@ -1,7 +1,9 @@
 """Configuration of the documentation site: `sphinx-build -W --keep-going docs OUT`."""
 
+import re
 import sys
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "src"))
 
@@ -37,3 +39,22 @@ html_copy_source = False
 templates_path: list[str] = []
 exclude_patterns: list[str] = []
 copybutton_exclude = ".linenos, .gp, .go"
+
+# jaxtyping's PRNGKeyArray is a union that is hard to read in a signature.
+KEY = re.compile(
+    r"Key\[[\w.]*Array, ''\] \| UInt32\[[\w.]*Array, '2'\] \| UInt32\[[\w.]*Array, '4'\]"
+)
+
+
+def shorten(*event: Any) -> tuple[str | None, str | None]:
+    """Write types of arrays in a signature by their short names."""
+    signature, returned = (
+        text and KEY.sub("PRNGKeyArray", text).replace("jaxlib._jax.Array", "Array")
+        for text in event[-2:]
+    )
+    return signature, returned
+
+
+def setup(app: Any) -> None:
+    """Connect the hook that shortens signatures."""
+    app.connect("autodoc-process-signature", shorten)
