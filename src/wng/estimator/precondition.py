@@ -73,7 +73,7 @@ def precondition(
     if value is not None and loss_after is not None:
         due = control.due(state) & finite
         after = jax.lax.cond(due, lambda: loss_after(natural), lambda: value)
-        # A zero gradient promises and saves nothing: no reason to change ε.
+        # A zero gradient promises nothing and gains nothing: no reason to change ε.
         promised = control.step_size * slope
         measured = jnp.where(slope > 0, reduction_ratio(value, after, promised), 0.5)
         ratio = jnp.where(finite, measured, jnp.nan)

@@ -82,7 +82,7 @@ class Gaussian(eqx.Module):
 
 
 class Categorical(eqx.Module):
-    """A choice among k actions; behaviours see it as a one-hot vector."""
+    """A choice among k actions; behaviors see it as a one-hot vector."""
 
     logits: Float[Array, "... k"]
 
@@ -160,7 +160,7 @@ def init_networks(
     hidden: Sequence[int],
     log_std: float,
 ) -> Networks:
-    """Orthogonal initialisation, √2 inside, 0.01 for the actions, 1 for the value."""
+    """Orthogonal initialization, √2 inside, 0.01 for the actions, 1 for the value."""
     policy_key, value_key = jax.random.split(key)
     return Networks(
         Policy(

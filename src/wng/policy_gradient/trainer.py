@@ -240,7 +240,7 @@ class Trainer:
         return arrays, counters | {"seed": self.seed, "config": config, "env": self.spec.id}
 
     def restore(self, arrays: dict[str, np.ndarray], info: dict[str, Any]) -> str | None:
-        """Go back to a checkpoint; returns a sentence if episodes had to be started afresh."""
+        """Go back to a checkpoint; returns a sentence if episodes had to start over."""
         check_info(info, iteration=int, episodes=int, fruitless=int)
         others = part(arrays, "env") | {"recent": arrays.get("recent")}
         # Names and types must match; lengths may differ.
@@ -275,7 +275,7 @@ class Trainer:
         self._progress, self._torn = progress, False
         if not fresh:
             return None
-        return f"{why}: unfinished episodes start afresh, so this is not the uninterrupted run."
+        return f"{why}: unfinished episodes start over, so this is not the uninterrupted run."
 
     def close(self) -> None:
         """Stop the environments."""

@@ -19,10 +19,10 @@ from wng.runs import checkpoint
 from wng.runs.files import one_sentence, read_json, write_json
 
 FORMAT = 1
-# What the numbers of a run depend on.
+# Packages that the numbers of a run depend on.
 PACKAGES = ["wng", "jax", "jaxlib", "numpy", "optax", "equinox", "gymnasium", "mujoco", "envpool"]
 
-# Seconds. Who finds that a run is another's has held it for a moment: that one must not give up.
+# Seconds. A process that finds a run taken has held it for a moment: the owner must not give up.
 PATIENCE = 0.25
 
 _locks: set[int] = set()  # descriptors that hold a lock
@@ -114,7 +114,7 @@ class RunDirectory:
 
     @classmethod
     def open(cls, path: str | Path) -> "RunDirectory":
-        """The run in the folder `path`; needs no right to write there."""
+        """The run in the folder `path`, which need not be writable."""
         path = Path(path)
         if not (path / "config.json").exists():
             raise ValueError(_not_a_run(path))
@@ -166,7 +166,7 @@ def safe_name(name: str) -> str:
 
 
 def installed_packages() -> dict[str, str]:
-    """The versions of what a run depends on, as far as it is installed."""
+    """Versions of the packages that a run depends on, where installed."""
     versions = {}
     for name in PACKAGES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
@@ -221,7 +221,7 @@ def _taken(descriptor: int) -> bool:
 
 
 def _not_a_run(path: Path) -> str:
-    """The sentence that helps to find the right path: the runs below, or near."""
+    """An error message that lists the runs below or near the path."""
     folder = next((p for p in [path, *path.parents[:-1]] if p.is_dir()), path)
     found = sorted(
         str(file.parent.relative_to(folder))

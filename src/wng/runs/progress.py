@@ -1,4 +1,4 @@
-"""How far the runs are: bars on a terminal, a line now and then elsewhere."""
+"""Progress of runs: bars on a terminal, an occasional line elsewhere."""
 
 import time
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ class TrainingProgress:
     """Progress of one or several runs. A context manager.
 
     Args:
-      console: where to; by default standard output.
+      console: where to print; by default standard output.
     """
 
     def __init__(self, console: Console | None = None):
@@ -30,7 +30,7 @@ class TrainingProgress:
             _Steps(table_column=_fixed(justify="right")),
             _Rate(table_column=_fixed(justify="right")),
             _TimeLeft(table_column=_fixed(justify="right")),
-            # What is left of the line; the last fields are cut on a narrow terminal.
+            # The rest of the line; the last fields are cut on a narrow terminal.
             TextColumn("{task.fields[text]}", markup=False, table_column=_fixed(ratio=1)),
             console=self.console,
             expand=True,
@@ -100,7 +100,7 @@ def _fixed(**settings: object) -> Column:
 
 
 def _count(number: float) -> str:
-    """In four characters or so: 950, 20.5k, 1.25M."""
+    """A number in about four characters: 950, 20.5k, 1.25M."""
     for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
         if number >= 0.9995 * size:
             return f"{number / size:.3g}{unit}"
