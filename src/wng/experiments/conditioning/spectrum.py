@@ -66,7 +66,7 @@ def diagnose(agent: Agent | Evolution, rollouts: int = 8, number: int = 20) -> S
         )
     check_count(rollouts, "rollouts", 1)
     if not isinstance(number, int) or not 2 <= number <= MOST:  # a ratio needs two
-        raise ValueError(f"number must be an integer from 2 to {MOST}, got {number!r}.")
+        raise ValueError(f"number must be a whole number from 2 to {MOST}, got {number!r}.")
     batch = agent._trainer.sample_batch(rollouts)
     networks = agent._trainer.state.networks
     config = dataclasses.replace(agent.config, proximity="none")
