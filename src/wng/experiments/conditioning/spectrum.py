@@ -61,7 +61,7 @@ def diagnose(agent: Agent | Evolution, rollouts: int = 8, number: int = 20) -> S
     """
     if not isinstance(agent, Agent):
         raise ValueError(
-            f"{agent.title} is an evolution strategy, which has no differentiable objective: "
+            f"{agent.title} is an evolution strategy, whose objective has no gradient: "
             "`wng diagnose` needs a policy-gradient run."
         )
     check_count(rollouts, "rollouts", 1)
@@ -105,7 +105,7 @@ def describe(spectrum: Spectrum) -> str:
     values = spectrum.eigenvalues
     begin = (
         f"{spectrum.method} on {spectrum.env}, seed {spectrum.seed}, after {spectrum.steps:,} "
-        f"steps: {len(values)} leading Hessian eigenvalues of {spectrum.objective} with respect to "
+        f"steps: the {len(values)} leading Hessian eigenvalues of {spectrum.objective} for "
         f"the policy's {spectrum.parameters:,} parameters, from {spectrum.samples:,} steps."
     )
     if not values.any():
