@@ -58,7 +58,7 @@ class RayExecutor:
         if not address and not ray.util.get_node_ip_address().startswith("127."):
             ray.shutdown()
             raise RuntimeError(
-                "Ray would listen to other machines: start a cluster yourself and pass --ray-address."
+                "Ray would listen to other machines: start a cluster and pass --ray-address."
             )
         self._actor = ray.remote(num_cpus=1)(_Holder)
         self._placed: list[_Remote] = []

@@ -126,6 +126,11 @@ class Categorical(eqx.Module):
 Distribution = Gaussian | Categorical
 
 
+def action_noise(discrete: bool, key: PRNGKeyArray, shape: tuple[int, ...]) -> Array:
+    """The noise that `sample` takes: Gumbel for discrete actions, otherwise normal."""
+    return (Categorical if discrete else Gaussian).noise(key, shape)
+
+
 class Policy(eqx.Module):
     """π_θ(a|s): a network for the mean or the logits, and a log-std that no state changes."""
 

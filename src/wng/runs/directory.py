@@ -133,9 +133,9 @@ class RunDirectory:
 
         Args:
           new: the configuration asked for.
-          allowed: keys that may differ, nested ones as 'outer.inner'.
+          allowed: keys that may differ.
         """
-        was, now = _flatten(self.config), _flatten(json.loads(json.dumps(new)))
+        was, now = self.config, json.loads(json.dumps(new))
         differences = [
             f"{key}: {was.get(key, 'not set')} → {now.get(key, 'not set')}"
             for key in {**was, **now}
@@ -238,14 +238,3 @@ def _not_a_run(path: Path) -> str:
 
 def _same(a: Any, b: Any) -> bool:
     return a == b or json.dumps(a) == json.dumps(b)  # as text a NaN equals a NaN
-
-
-def _flatten(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested keys joined with dots."""
-    flat: dict[str, Any] = {}
-    for key, value in config.items():
-        if isinstance(value, dict) and value:
-            flat |= _flatten(value, f"{prefix}{key}.")
-        else:
-            flat[prefix + key] = value
-    return flat
