@@ -54,12 +54,13 @@ def precondition(
       loss_after: maps a direction to the loss on the same batch after a step of
         `control.step_size` against it. Needed by an adaptive `control` only.
     """
-    epsilon = control.epsilon(state, metric.largest_eigenvalue)
+    # Asked for only where it matters: some metrics have to compute it.
+    largest = metric.largest_eigenvalue if control.relative else jnp.ones(())
+    epsilon = control.epsilon(state, largest)
     natural = metric.solve(g, epsilon)
     slope = g @ natural
     fallback = slope <= 0
-    if control.relative:  # a metric that sees nothing sets no scale for ε
-        fallback |= metric.largest_eigenvalue == 0
+    fallback |= largest == 0  # a metric that is zero sets no scale for ε
     natural, slope = jnp.where(fallback, g, natural), jnp.where(fallback, g @ g, slope)
     natural = natural.astype(g.dtype)
 

@@ -143,10 +143,8 @@ def scale_by_metric(
         return unravel(result.direction), ScaleByMetricState(
             damping=result.damping,
             epsilon=result.epsilon,
-            # A metric that is not finite is replaced at the next step.
-            age=jnp.where(
-                jnp.isfinite(metric.largest_eigenvalue), (state.age + 1) % refresh_every, 0
-            ),
+            # A metric that gave no finite direction is replaced at the next step.
+            age=jnp.where(result.finite, (state.age + 1) % refresh_every, 0),
             fallbacks=state.fallbacks + result.fallback,
             skipped=state.skipped + ~result.finite,
             metric=None if state.metric is None else metric,
