@@ -12,7 +12,7 @@ from wng.experiments.statistics import on_grid, welch_interval
 from wng.experiments.study import Run, finals, grouped
 
 Groups = Mapping[str, Mapping[str, Sequence[Run]]]  # runs by task and by title of the method
-Finals = Mapping[str, Mapping[str, np.ndarray]]  # final returns of the seeds, likewise
+Finals = Mapping[str, Mapping[str, np.ndarray]]  # final returns of the seeds, by task and title
 BINS = 40  # points per curve
 LABELS = {"past_wall": "fraction of seeds past the wall"}
 VERDICTS = """A claim holds on a task if the 95% interval (Welch's t) of the difference of means

@@ -96,7 +96,7 @@ def draw_panels(
         axis.set_xlabel("environment steps")
         axis.set_ylabel(label)
         # Next to the curves, so that it hides none of them.
-        place: Any = {"loc": "upper left", "bbox_to_anchor": (1, 1)}
+        place: Any = {"loc": "upper left", "bbox_to_anchor": (1, 1), "title_fontsize": 7}
         axis.legend(frameon=False, fontsize=7, title="method (seeds)", **place)
     save(fig, to)
     return to

@@ -14,6 +14,12 @@ if TYPE_CHECKING:
     from wng.policy_gradient.steps import Step
 
 
+def find_axes(config: Config) -> "tuple[Proximity, Geometry, Step]":
+    """The axis objects that the configuration names."""
+    proximity, geometry = PROXIMITIES.find(config.proximity), GEOMETRIES.find(config.geometry)
+    return proximity, geometry, STEPS.find(config.step)
+
+
 class Problem:
     """One method on one kind of environment.
 
@@ -35,9 +41,7 @@ class Problem:
     ):
         self.config, self.discrete = config, discrete
         self.observation_size, self.action_size = observation_size, action_size
-        self.proximity: Proximity = PROXIMITIES.find(config.proximity)
-        self.geometry: Geometry = GEOMETRIES.find(config.geometry)
-        self.step: Step = STEPS.find(config.step)
+        self.proximity, self.geometry, self.step = find_axes(config)
         joint = embedding.uses_value and self.geometry.sees_behaviors and self.step.joint
         self.behaviors = Behaviors(embedding, config, discrete, action_size, joint)
         steps = config.rollout // config.num_envs

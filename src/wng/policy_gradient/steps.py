@@ -210,7 +210,7 @@ class Minibatches(Step):
                 gradient, optimizer_state, theta, metric_fn=metric, value=value, value_fn=loss
             )
             rate = state.rate
-            if config.steer:  # the batch is used up: do not go on from too far away
+            if config.steer:  # stop using the batch once the policy has moved too far
                 kl = rows.policy.kl(networks.policy(rows.observations)).mean()
                 rate = jnp.where(kl < 1.5 * config.kl_target, rate, 0.0)
             moved_policy = jax.tree.map(lambda x: rate * x, moved.policy if joint else moved)

@@ -60,12 +60,12 @@ def diagnose(agent: Agent, rollouts: int = 8, number: int = 20) -> Spectrum:
     """
     if agent.family is not GRADIENT:
         raise ValueError(
-            f"{agent.title} is an evolution strategy, which has no differentiable objective: "
+            f"{agent.title} is an evolution strategy, whose objective has no gradient: "
             "`wng diagnose` needs a policy-gradient run."
         )
     check_count(rollouts, "rollouts", 1)
     if not isinstance(number, int) or not 2 <= number <= MOST:  # a ratio needs two
-        raise ValueError(f"number must be an integer from 2 to {MOST}, got {number!r}.")
+        raise ValueError(f"number must be a whole number from 2 to {MOST}, got {number!r}.")
     batch = agent.trainer.sample_batch(rollouts)
     networks = agent.trainer.state.networks
 
@@ -103,7 +103,7 @@ def describe(spectrum: Spectrum) -> str:
     values = spectrum.eigenvalues
     begin = (
         f"{spectrum.method} on {spectrum.env}, seed {spectrum.seed}, after {spectrum.steps:,} "
-        f"steps: {len(values)} leading Hessian eigenvalues of {spectrum.objective} with respect to "
+        f"steps: the {len(values)} leading Hessian eigenvalues of {spectrum.objective} for "
         f"the policy's {spectrum.parameters:,} parameters, from {spectrum.samples:,} steps."
     )
     if not values.any():

@@ -104,7 +104,7 @@ def claims(measured: Costs) -> list[Claim]:
         text = f"The most efficient method on each task uses a WNG estimator ({MEASURES[field]})"
         claim = compare(text, "all tasks", usable, ours, others)
         notes = [f"{group}: excluded, rewards are negative" for group in excluded]
-        found.append(claim._replace(here="; ".join([claim.here, *notes])))
+        found.append(claim._replace(here="; ".join([claim.here] * bool(usable) + notes)))
     text = f"The added cost of BG-WNPG reduces its efficiency ({MEASURES['gain_per_minute']})"
     gains = by_field["gain_per_minute"]
     return [*found, compare(text, "several tasks", gains, ["WNPG"], ["BG-WNPG"])]
