@@ -41,15 +41,14 @@ exclude_patterns: list[str] = []
 copybutton_exclude = ".linenos, .gp, .go"
 
 # jaxtyping's PRNGKeyArray is a union that is hard to read in a signature.
-KEY = re.compile(
-    r"Key\[[\w.]*Array, ''\] \| UInt32\[[\w.]*Array, '2'\] \| UInt32\[[\w.]*Array, '4'\]"
-)
+ARRAY = r"[^\[\]]*Array, '\w?'\]"
+KEY = re.compile(rf"[~\w.]*Key\[{ARRAY}( \| [~\w.]*UInt32\[{ARRAY})+")
 
 
 def shorten(*event: Any) -> tuple[str | None, str | None]:
     """Write types of arrays in a signature by their short names."""
     signature, returned = (
-        text and KEY.sub("PRNGKeyArray", text).replace("jaxlib._jax.Array", "Array")
+        text and re.sub(r"~?jaxlib\._jax\.Array", "Array", KEY.sub("PRNGKeyArray", text))
         for text in event[-2:]
     )
     return signature, returned
