@@ -38,10 +38,11 @@ class Problem:
         observation_size: int,
         action_size: int,
         discrete: bool,
+        axes: "tuple[Proximity, Geometry, Step] | None" = None,
     ):
         self.config, self.discrete = config, discrete
         self.observation_size, self.action_size = observation_size, action_size
-        self.proximity, self.geometry, self.step = find_axes(config)
+        self.proximity, self.geometry, self.step = axes or find_axes(config)
         joint = embedding.uses_value and self.geometry.sees_behaviors and self.step.joint
         self.behaviors = Behaviors(embedding, config, discrete, action_size, joint)
         steps = config.rollout // config.num_envs

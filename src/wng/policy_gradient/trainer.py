@@ -32,7 +32,7 @@ PURPOSES = ("networks", "actions", "update", "predict", "samples")  # of random 
 @lru_cache(maxsize=8)
 def shared_learner(config: Config, embedding: Embedding, axes: tuple, **sizes: Any) -> Learner:
     """Agents that differ in the seed or the environment alone share what is compiled."""
-    return Learner(config, embedding, **sizes)
+    return Learner(config, embedding, axes=axes, **sizes)
 
 
 class Progress(NamedTuple):
