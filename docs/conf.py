@@ -21,8 +21,10 @@ source_suffix = {".md": "markdown"}
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
 
-# Docstrings put names in single backticks: link them where a documented object has that name.
+# Docstrings put names in single backticks: link them where one documented object has that name,
+# and show them as code otherwise. Pages use {any}, which fails the build if there is no target.
 default_role = "py:obj"
+suppress_warnings = ["ref.python"]  # a short name that several objects have
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
