@@ -7,6 +7,7 @@ them: Wasserstein natural gradients help most where the conditioning is poorest.
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -47,7 +48,7 @@ def spectra(
     for done, trial in enumerate(trials, start=1):
         if trial.finished(root):
             kept = trial.folder(root) / f"spectrum-{rollouts}-{number}.json"
-            record = read_json(kept) if kept.exists() else {"steps": 0}
+            record: dict[str, Any] = read_json(kept) if kept.exists() else {"steps": 0}
             if record["steps"] < trial.steps:
                 with closing(load(kept.parent)) as agent:
                     record = diagnose(agent, rollouts, number)._asdict()

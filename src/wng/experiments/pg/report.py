@@ -36,7 +36,7 @@ def claims(ends: Finals) -> list[Claim]:
         ("BG-WNPG improves on the penalty alone, BGPG", six, "BG-WNPG", ["BGPG"], 0),
         ("BG-WNPG produces the largest gains", first, "BG-WNPG", OTHERS, 0),
     ]
-    found = [compare(text, paper, ends, [ours], *rest) for text, paper, ours, *rest in stated]
+    found = [compare(c, p, ends, [ours], others, m) for c, p, ours, others, m in stated]
     hard = "WNG's advantage is largest where initial progress is difficult"
     where = "judged by eye in the paper; tested in the conditioning study"
     return [*found, Claim(hard, "qualitative", where, UNDECIDED)]

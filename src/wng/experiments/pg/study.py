@@ -124,7 +124,7 @@ def normalized(run: Run) -> float:
 
 
 class Plan(NamedTuple):
-    """Jobs of the study."""
+    """Trials of the study."""
 
     candidates: Candidates
     evaluation: list[Trial]
