@@ -45,17 +45,22 @@ class ResolvedEnv:
         return resolve, (self.spec.id, self.spec.backend)
 
 
-def resolve(env_id: str, backend: BackendChoice = "auto") -> ResolvedEnv:
+def resolve(env_id: str | ResolvedEnv, backend: BackendChoice = "auto") -> ResolvedEnv:
     """Look up an environment. Makes at most one copy of it, and closes it.
 
     Args:
-      env_id: Gymnasium id, or 'module:id' to import a module first.
+      env_id: Gymnasium id, or 'module:id' to import a module first. A `ResolvedEnv` is returned
+        as it is.
       backend: What runs the environment; see `wng.envs.make`.
 
     Raises:
       ValueError: If the environment cannot be used; the message says what to do.
     """
-    check_backend(backend)
+    if backend not in get_args(BackendChoice):
+        names = ", ".join(get_args(BackendChoice))
+        raise ValueError(f"backend must be one of {names}, got {backend!r}.")
+    if isinstance(env_id, ResolvedEnv):
+        return env_id
     if backend != "envpool":
         return _resolve_gymnasium(env_id, backend)
     spec = describe_envpool(env_id)
@@ -63,13 +68,6 @@ def resolve(env_id: str, backend: BackendChoice = "auto") -> ResolvedEnv:
         return replace(_resolve_gymnasium(env_id, "gymnasium"), spec=spec)
     except ValueError:  # only EnvPool has it
         return ResolvedEnv(spec)
-
-
-def check_backend(backend: str) -> None:
-    """Raise a ValueError if there is no such backend."""
-    if backend not in get_args(BackendChoice):
-        names = ", ".join(get_args(BackendChoice))
-        raise ValueError(f"backend must be one of {names}, got {backend!r}.")
 
 
 def _resolve_gymnasium(env_id: str, backend: str) -> ResolvedEnv:
