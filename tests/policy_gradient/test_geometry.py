@@ -231,7 +231,7 @@ def test_a_value_that_the_step_cannot_move_is_held_fixed() -> None:
     np.testing.assert_array_equal(moved, [True] * 10 + [False])
 
 
-def test_reparameterised_behaviours_are_the_policys_in_the_windows_states() -> None:
+def test_reparameterized_behaviors_are_the_policys_in_the_windows_states() -> None:
     networks = linear_policy([[0.5], [-0.3]], [-0.7])
     behaviors = Behaviors(find_embedding("state-action"), Config(), False, 1)
     states = jnp.tile(jnp.array([[1.0, 2.0]]), (4000, 1))
@@ -314,7 +314,7 @@ def test_importance_weights_correct_for_an_older_policy(score_jacobian) -> None:
     assert relative(plain, exact) > 0.4
 
 
-def test_weights_are_ratios_clipped_and_one_where_behaviours_are_resampled() -> None:
+def test_weights_are_ratios_clipped_and_one_where_behaviors_are_resampled() -> None:
     networks, windows = discrete_case(WEIGHT, OLD_WEIGHT, 50)
     score = Behaviors(find_embedding("state-action"), Config(), True, 3)
     states, actions = windows.observations[:, 0], windows.actions[:, 0]
@@ -349,7 +349,7 @@ def test_log_probs_of_a_window_sum_up_to_the_episodes_end() -> None:
         ("state-action", True, "reparam", "needs continuous actions"),
         ("final-state", False, "reparam", "needs an embedding of actions"),
         ("actions-value", True, "auto", "discrete actions do not have: use --embedding"),
-        ("actions-value", False, "score", "needs the reparameterised"),
+        ("actions-value", False, "score", "needs the reparameterized"),
     ],
 )
 def test_impossible_jacobians_say_what_to_use(
@@ -361,7 +361,7 @@ def test_impossible_jacobians_say_what_to_use(
     assert "\n" not in str(error.value)
 
 
-def test_auto_takes_the_reparameterised_form_where_it_applies() -> None:
+def test_auto_takes_the_reparameterized_form_where_it_applies() -> None:
     own = Embedding(lambda t: t.observations[-1])
     for embedding, discrete, expected in [
         (find_embedding("state-action"), False, True),

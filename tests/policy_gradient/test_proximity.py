@@ -121,7 +121,7 @@ def test_steered() -> None:
 # The Wasserstein penalty
 
 
-class Penalised(NamedTuple):
+class Penalized(NamedTuple):
     value: jax.Array
     gradient: Networks
 
@@ -142,7 +142,7 @@ def wasserstein_penalty(discrete: bool, embedding: str):
     windows = Windows(states, actions, log_probs, zeros, zeros + 1)
 
     @jax.jit
-    def run(bias: jax.Array) -> Penalised:
+    def run(bias: jax.Array) -> Penalized:
         samples = behaviors.embed(start, windows, jax.random.key(4))
         features = random_features(jax.random.key(5), samples.shape[1], 100, 2.0)
         zero = Potentials(jnp.zeros(100), jnp.zeros(100))
@@ -156,7 +156,7 @@ def wasserstein_penalty(discrete: bool, embedding: str):
         def value(networks: Networks) -> jax.Array:
             return penalty(CONFIG, networks, None, jnp.array(2.0), old, behaviors, key)
 
-        return Penalised(*jax.value_and_grad(value)(networks))
+        return Penalized(*jax.value_and_grad(value)(networks))
 
     return run
 

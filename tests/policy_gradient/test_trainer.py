@@ -86,7 +86,7 @@ def test_resumed_is_uninterrupted_bit_for_bit(backend: str) -> None:
     resumed.close()
 
 
-def test_a_checkpoint_holds_the_optimisers_and_the_moments() -> None:
+def test_a_checkpoint_holds_the_optimizers_and_the_moments() -> None:
     trained = trainer("wng/ProbeContextual-v0", "ppo")
     names = arrays_of(trained).keys()
     for part in ("policy_optimizer", "value_optimizer", "observation_moments", "return_moments"):

@@ -19,7 +19,7 @@ def test_a_nan_reward_changes_no_parameter_and_is_counted(method: str) -> None:
     bad = rollout._replace(rewards=rollout.rewards.at[3, 0].set(jnp.nan))
     after, metrics = learner.update(state, bad, jax.random.key(1))
     assert flat(after.networks).tobytes() == flat(state.networks).tobytes()
-    # Reward normalisation spreads the NaN: every one of 4 × 2 policy steps, or the one natural
+    # Reward normalization spreads the NaN: every one of 4 × 2 policy steps, or the one natural
     # step, and the 4 × 2 value steps.
     expected = (1 if learner.config.step == "trust_region" else 8) + 8
     assert after.skipped == metrics["skipped"] == expected
@@ -62,7 +62,7 @@ def test_metrics_are_of_the_new_policy() -> None:
     learner = small_method("trpo")
     before, after, metrics = one_update(learner)
     rollout = random_rollout(learner, before)
-    states = rollout.observations.reshape(-1, 3)  # no moments yet: normalisation is the identity
+    states = rollout.observations.reshape(-1, 3)  # no moments yet: normalization is the identity
     old, new = before.networks.policy(states), after.networks.policy(states)
     assert metrics["kl"] == pytest.approx(float(old.kl(new).mean()), rel=1e-3)
     w2 = float(old.wasserstein_squared(new).mean())
