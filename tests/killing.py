@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from wng.agents.agent import Agent
 from wng.runs import checkpoint
 from wng.runs.metrics import read_metrics
-from wng.runs.training import Trainable
 
 DRIVER = """
 from wng.runs import training
@@ -47,7 +47,7 @@ def as_flags(settings: dict[str, Any]) -> list[str]:
 def kill_and_compare(
     flags: list[str],
     folder: Path,
-    whole: Trainable,
+    whole: Agent,
     steps: int,
     kills: int,
     check: Callable[[int], None] = lambda iteration: None,
@@ -87,11 +87,12 @@ def kill_and_compare(
     subprocess.run(command, check=True, env=quiet)
 
     whole.learn(steps, progress=False)
-    expected, counters = whole._checkpoint()
+    expected, counters = whole.trainer.checkpoint()
     whole.close()
     arrays, info, problems = checkpoint.read_latest(folder / "checkpoints")
     assert problems == []
-    assert info == {**counters, "config": info["config"], "step": steps}
+    identity = {"kind": whole.family.kind, "method": whole.method}
+    assert info == {**counters, **identity, "config": info["config"], "step": steps}
     assert arrays.keys() == expected.keys()
     for name in arrays:
         np.testing.assert_array_equal(arrays[name], expected[name], err_msg=name)
