@@ -1,6 +1,5 @@
 """`wng train … --resume`, killed again and again, beside the run that nobody disturbs."""
 
-import os
 import random
 import subprocess
 import sys
@@ -62,12 +61,12 @@ def kill_and_compare(
       kills: how many.
       check: of what else the folder must hold, given the iteration of its checkpoint.
     """
-    command = [sys.executable, "-c", DRIVER, "train", *flags, "--steps", str(steps), "--resume"]
-    quiet = os.environ | {"WNG_QUIET": "1"}
+    more = ["--steps", str(steps), "--resume", "--quiet"]
+    command = [sys.executable, "-c", DRIVER, "train", *flags, *more]
     moments = random.Random(0)
     reached: list[int] = []
     for kill in range(kills):
-        process = subprocess.Popen(command, env=quiet)
+        process = subprocess.Popen(command)
         if kill % 5 == 1:  # while it starts: imports, environments, compilation
             time.sleep(moments.uniform(0.2, 3))
         else:
@@ -84,10 +83,11 @@ def kill_and_compare(
             reached.append(info["iteration"])
             assert rows(folder) >= info["iteration"]
             check(info["iteration"])
-    subprocess.run(command, check=True, env=quiet)
+    subprocess.run(command, check=True)
 
     whole.learn(steps, progress=False)
     expected, counters = whole.trainer.checkpoint()
+    counters |= {"kind": whole.family.kind, "method": whole.method}
     whole.close()
     arrays, info, problems = checkpoint.read_latest(folder / "checkpoints")
     assert problems == []
