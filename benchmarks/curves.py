@@ -78,7 +78,7 @@ def draw(curves: Curves, env: str, to: Path) -> None:
         title: [(steps[steps <= shortest], values[steps <= shortest]) for steps, values in runs]
         for title, runs in curves.items()
     }
-    draw_panels({env: cut}, to, bins=40, dotted=[PEER])
+    draw_panels({env: cut}, to, bins=40)
 
 
 def main() -> None:

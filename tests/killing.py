@@ -87,7 +87,6 @@ def kill_and_compare(
 
     whole.learn(steps, progress=False)
     expected, counters = whole.trainer.checkpoint()
-    counters |= {"kind": whole.family.kind, "method": whole.method}
     whole.close()
     arrays, info, problems = checkpoint.read_latest(folder / "checkpoints")
     assert problems == []

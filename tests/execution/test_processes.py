@@ -102,9 +102,7 @@ def test_a_worker_takes_one_job_after_another(tmp_path: Path) -> None:
 
 
 def test_a_worker_needs_its_folder(tmp_path: Path) -> None:
-    with pytest.raises(
-        ValueError, match=r"does not exist on .*: keep runs on a disk that all"
-    ):
+    with pytest.raises(ValueError, match=r"does not exist on .*: keep runs on a disk that all"):
         Worker(str(tmp_path / "none"), None, {}).start(training(tmp_path, 64))
 
 

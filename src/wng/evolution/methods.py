@@ -59,7 +59,7 @@ def preset(
     shared.check_names(overrides, EvolutionConfig)
     quadruped = QUADRUPED if "Quadruped" in str(env) else {}
     if settings == "tuned":
-        chosen = TUNED[method.key] | quadruped
+        chosen = TUNED.get(method.key, {}) | quadruped
     else:
         chosen = RELEASED | FAITHFUL.get(method.key, {}) | quadruped
         if quadruped:

@@ -43,7 +43,7 @@ class Problem:
         self.config, self.discrete = config, discrete
         self.observation_size, self.action_size = observation_size, action_size
         self.proximity, self.geometry, self.step = axes or find_axes(config)
-        joint = embedding.uses_value and self.geometry.sees_behaviors and self.step.joint
+        joint = embedding.uses_value and self.geometry.needs_behaviors and self.step.joint
         self.behaviors = Behaviors(embedding, config, discrete, action_size, joint)
         steps = config.rollout // config.num_envs
         if self.behaviors.horizon > steps:
@@ -59,7 +59,7 @@ class Problem:
             every=config.adapt_damping,
             step_size=config.learning_rate,
         )
-        if self.geometry.sees_behaviors or self.proximity.sees_behaviors:
+        if self.geometry.needs_behaviors or self.proximity.needs_behaviors:
             self.behaviors.check()
         self.geometry.check(self)
         self.proximity.check(self)
