@@ -59,6 +59,7 @@ class Geometry(abc.ABC):
 
     def check(self, problem: Problem) -> None:
         """Raise a ValueError if this geometry does not apply to the problem."""
+        return
 
     @abc.abstractmethod
     def metric(self, problem: Problem, networks: Networks, data: Data, key: PRNGKeyArray) -> Metric:

@@ -21,7 +21,7 @@ class WallEnv(gymnasium.Env, abc.ABC):
         self.action_space = Box(-1.0, 1.0, (actions,), np.float32)
 
     @abc.abstractmethod
-    def _begin(self) -> np.ndarray:
+    def begin(self) -> np.ndarray:
         """Start an episode; its first observation."""
 
     def reset(
@@ -29,9 +29,10 @@ class WallEnv(gymnasium.Env, abc.ABC):
     ) -> tuple[np.ndarray, dict[str, Any]]:
         """Start an episode."""
         super().reset(seed=seed)
-        return self._begin(), {}
+        return self.begin(), {}
 
-    def _read(self, action: Any) -> np.ndarray:
+    def read_action(self, action: Any) -> np.ndarray:
+        """An action as numbers; ValueError if it has another shape or a NaN."""
         given = np.asarray(action, np.float64)
         if given.shape != (self._actions,) or np.isnan(given).any():
             raise ValueError(
