@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 
 from wng.envs.make import make
-from wng.envs.resolve import ResolvedEnv, resolve
+from wng.envs.resolve import ResolvedEnv
 from wng.envs.vector import VectorEnv
 
 LONGEST_EPISODE = 30_000  # limit on the steps of an episode if the environment has none
@@ -27,11 +27,10 @@ def episode_returns(
     """
     if episodes < 1:
         raise ValueError(f"episodes must be at least 1, got {episodes}.")
-    resolved = resolve(env, "gymnasium")
     returns: list[float] = []
     while len(returns) < episodes:
         number, batch_seed = min(10, episodes - len(returns)), seed + len(returns)
-        vector_env = make(resolved, number, batch_seed, "gymnasium")
+        vector_env = make(env, number, batch_seed, "gymnasium")
         try:
             returns += first_returns(vector_env, make_act(batch_seed), limit)
         finally:

@@ -47,7 +47,7 @@ def make(
     """
     check_arguments(num_envs, seed)
     num_envs, seed = int(num_envs), int(seed)
-    resolved = resolve(env, backend)
+    resolved = env if isinstance(env, ResolvedEnv) else resolve(env, backend)
     chosen: Backend = resolved.spec.backend if backend == "auto" else backend
     if backend == "auto" and resolved.step_seconds is not None:
         chosen = "workers" if workers_are_faster(resolved.step_seconds, num_envs) else chosen

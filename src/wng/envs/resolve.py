@@ -45,12 +45,11 @@ class ResolvedEnv:
         return resolve, (self.spec.id, self.spec.backend)
 
 
-def resolve(env_id: str | ResolvedEnv, backend: BackendChoice = "auto") -> ResolvedEnv:
+def resolve(env_id: str, backend: BackendChoice = "auto") -> ResolvedEnv:
     """Look up an environment. Makes at most one copy of it, and closes it.
 
     Args:
-      env_id: Gymnasium id, or 'module:id' to import a module first. A `ResolvedEnv` is returned
-        as it is.
+      env_id: Gymnasium id, or 'module:id' to import a module first.
       backend: What runs the environment; see `wng.envs.make`.
 
     Raises:
@@ -59,8 +58,6 @@ def resolve(env_id: str | ResolvedEnv, backend: BackendChoice = "auto") -> Resol
     if backend not in get_args(BackendChoice):
         names = ", ".join(get_args(BackendChoice))
         raise ValueError(f"backend must be one of {names}, got {backend!r}.")
-    if isinstance(env_id, ResolvedEnv):
-        return env_id
     if backend != "envpool":
         return _resolve_gymnasium(env_id, backend)
     spec = describe_envpool(env_id)
