@@ -29,7 +29,8 @@ class WallEnv(gymnasium.Env):
         super().reset(seed=seed)
         return self._begin(), {}
 
-    def _read(self, action: Any) -> np.ndarray:
+    def checked(self, action: Any) -> np.ndarray:
+        """Return an action as an array, or raise a ValueError if it is not one."""
         given = np.asarray(action, np.float64)
         if given.shape != (self._actions,) or np.isnan(given).any():
             raise ValueError(

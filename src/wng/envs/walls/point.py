@@ -194,7 +194,7 @@ class PointWall(WallEnv):
         """Apply a force for one step."""
         if self._state is None:
             raise gymnasium.error.ResetNeeded("call reset() before the first step().")
-        push = self._read(action).astype(np.float32)
+        push = self.checked(action).astype(np.float32)
         if self.render_mode is not None:  # record substeps, or the path would cut corners
             self._path += map(tuple, _trace(self.jax_env, self._state, push).tolist())
         self._state, observation, reward, terminated = _step(self.jax_env, self._state, push)

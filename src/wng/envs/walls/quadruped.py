@@ -92,7 +92,7 @@ class QuadrupedWall(WallEnv):
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         """Hold an action for 0.05 seconds."""
-        observations, rewards, _ = self._batch.step(self._read(action)[None])
+        observations, rewards, _ = self._batch.step(self.checked(action)[None])
         return observations[0], float(rewards[0]), False, False, {}
 
     def render(self) -> np.ndarray | None:
