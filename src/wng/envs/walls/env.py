@@ -1,6 +1,5 @@
 """What the Gymnasium environments of all wall tasks share."""
 
-import abc
 from typing import Any
 
 import gymnasium
@@ -10,7 +9,7 @@ from gymnasium.spaces import Box
 from wng.envs.walls.map import Map
 
 
-class WallEnv(gymnasium.Env, abc.ABC):
+class WallEnv(gymnasium.Env):
     """A wall task; subclasses define `step`, `render` and how an episode begins."""
 
     def __init__(self, map: Map, bound: np.ndarray, actions: int, render_mode: str | None) -> None:
@@ -20,19 +19,18 @@ class WallEnv(gymnasium.Env, abc.ABC):
         self.observation_space = Box(-bound, bound, dtype=np.float32)
         self.action_space = Box(-1.0, 1.0, (actions,), np.float32)
 
-    @abc.abstractmethod
-    def begin(self) -> np.ndarray:
-        """Start an episode; its first observation."""
+    def _begin(self) -> np.ndarray:
+        raise NotImplementedError
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
         """Start an episode."""
         super().reset(seed=seed)
-        return self.begin(), {}
+        return self._begin(), {}
 
-    def read_action(self, action: Any) -> np.ndarray:
-        """An action as numbers; ValueError if it has another shape or a NaN."""
+    def checked(self, action: Any) -> np.ndarray:
+        """Return an action as an array, or raise a ValueError if it is not one."""
         given = np.asarray(action, np.float64)
         if given.shape != (self._actions,) or np.isnan(given).any():
             raise ValueError(
