@@ -118,7 +118,10 @@ def main() -> None:
     agent, run, steps = generation(QUADRUPED, "es", args.steps, population=args.members)
     agents.append(agent)
     work["QuadrupedWall es"] = (run, 5 * steps)
-    work["bare mujoco.rollout"] = (bare_mujoco(args.steps, args.members), 5 * (args.members + 1) * args.steps)
+    work["bare mujoco.rollout"] = (
+        bare_mujoco(args.steps, args.members),
+        5 * (args.members + 1) * args.steps,
+    )
     if not args.no_peers:
         peer = peer_generation(args.members, args.steps, agent.trainer.policy)
         work["QuadrupedWall evosax + Gymnasium"] = (peer, 5 * steps)
