@@ -1,5 +1,6 @@
 """What the Gymnasium environments of all wall tasks share."""
 
+import abc
 from typing import Any
 
 import gymnasium
@@ -9,7 +10,7 @@ from gymnasium.spaces import Box
 from wng.envs.walls.map import Map
 
 
-class WallEnv(gymnasium.Env):
+class WallEnv(gymnasium.Env, abc.ABC):
     """A wall task; subclasses define `step`, `render` and how an episode begins."""
 
     def __init__(self, map: Map, bound: np.ndarray, actions: int, render_mode: str | None) -> None:
@@ -19,8 +20,9 @@ class WallEnv(gymnasium.Env):
         self.observation_space = Box(-bound, bound, dtype=np.float32)
         self.action_space = Box(-1.0, 1.0, (actions,), np.float32)
 
+    @abc.abstractmethod
     def _begin(self) -> np.ndarray:
-        raise NotImplementedError
+        """Start an episode; its first observation."""
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
