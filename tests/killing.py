@@ -87,11 +87,11 @@ def kill_and_compare(
 
     whole.learn(steps, progress=False)
     expected, counters = whole.trainer.checkpoint()
-    counters |= {"kind": whole.family.kind, "method": whole.method}
     whole.close()
     arrays, info, problems = checkpoint.read_latest(folder / "checkpoints")
     assert problems == []
-    assert info == {**counters, "config": info["config"], "step": steps}
+    identity = {"kind": whole.family.kind, "method": whole.method}
+    assert info == {**counters, **identity, "config": info["config"], "step": steps}
     assert arrays.keys() == expected.keys()
     for name in arrays:
         np.testing.assert_array_equal(arrays[name], expected[name], err_msg=name)

@@ -32,7 +32,7 @@ def test_a_panel_per_task_and_a_curve_per_method(tmp_path: Path, drawn: dict[str
     unknown = [(STEPS, np.full(50, np.nan))]  # no episode has ended
     panels = {"A-v0": {"PPO": seeds, "mine": seeds[:1]}, "B-v0": {"WNPG": unknown}}
     to = tmp_path / "deep" / "curves.png"
-    assert draw_panels(panels, to, "share", band=std_band, dotted=["mine"]) == to
+    assert draw_panels(panels, to, "share", band=std_band) == to
     assert to.stat().st_size > 10_000
     assert [k["label"] for _, k in drawn["plot"]] == ["PPO (3)", "mine (1)", "WNPG (1)"]
     assert [k["color"] for _, k in drawn["plot"]] == [color_of("PPO"), "C1", color_of("WNPG")]

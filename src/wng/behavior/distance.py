@@ -40,7 +40,7 @@ class Potentials(NamedTuple):
 def random_features(
     key: PRNGKeyArray, dim: int, number: int = 100, bandwidth: float | Array = 1.0
 ) -> RandomFeatures:
-    """D = `number` features for behaviours of `dim` dimensions."""
+    """D = `number` features for behaviors of `dim` dimensions."""
     key_frequency, key_phase = jax.random.split(key)
     return RandomFeatures(
         jax.random.normal(key_frequency, (number, dim)) / bandwidth,
@@ -65,7 +65,7 @@ def dual_value(
 ) -> Float[Array, ""]:
     """The dual objective over all pairs; a lower bound of OT_γ between the clouds.
 
-    `weights` [N] are importance weights of X, for behaviours that cannot be differentiated.
+    `weights` [N] are importance weights of X, for behaviors that cannot be differentiated.
     """
     f, g = features(X) @ potentials.f, features(Y) @ potentials.g
     return _objective(f, g, squared_distances(X, Y), gamma, weights)

@@ -1,4 +1,4 @@
-"""Behavioural embeddings Φ: a stretch of a trajectory ↦ a vector.
+"""Behavioral embeddings Φ, which map a stretch of a trajectory to a vector.
 
 The metric, and the Wasserstein penalty, see a policy only through X = Φ(τ). What Φ leaves out they
 cannot tell apart: with the actions alone, the metric knows how often an action is taken but not in
@@ -16,27 +16,27 @@ from wng.behavior.registry import Registry
 
 
 class Trajectory(NamedTuple):
-    """H consecutive steps of one episode: what an embedding may look at."""
+    """H consecutive steps of one episode: what an embedding sees."""
 
-    observations: Float[Array, "H d"]  # normalised as the policy sees them
+    observations: Float[Array, "H d"]  # normalized as the policy sees them
     actions: Float[Array, "H a"]  # one-hot vectors if discrete
     resampled: Float[Array, "H K a"]  # K further actions drawn in each state
     values: Float[Array, " H"]  # predictions of the value network
-    rewards: Float[Array, " H"]  # normalised
+    rewards: Float[Array, " H"]  # normalized
     mask: Float[Array, " H"]  # 1 up to the end of the episode, 0 after it
 
 
 @dataclass(frozen=True)
 class Embedding:
-    """How a trajectory becomes a behaviour.
+    """How a trajectory becomes a behavior.
 
     Args:
       fn: Φ, from a `Trajectory` to a vector [d]. Use jax.numpy.
-      whole: look at stretches of `horizon` steps; otherwise at each step on its own (H = 1).
+      whole: Φ sees stretches of `horizon` steps; otherwise each step on its own (H = 1).
       of_actions: θ moves Φ through the actions (and values) alone, the states held fixed. Then the
-        reparameterised Jacobian applies to continuous actions. Otherwise the score form is used.
-      uses_value: Φ looks at the value predictions: policy and value parameters share one metric.
-      resamples: K, the number of further actions to draw in each state.
+        reparameterized Jacobian applies to continuous actions. Otherwise the score form is used.
+      uses_value: Φ uses the value predictions, so policy and value parameters share one metric.
+      resamples: K, the number of further actions drawn in each state.
     """
 
     fn: Callable[[Trajectory], Float[Array, " d"]]
@@ -75,13 +75,13 @@ EMBEDDINGS: Registry[Embedding] = Registry(
     {
         # The state and the action of a step.
         "state-action": Embedding(_state_action, whole=False, of_actions=True),
-        # Ten actions drawn in one state; the states are not seen.
+        # Ten actions drawn in one state; the state itself is left out.
         "actions": Embedding(_actions, whole=False, of_actions=True, resamples=10),
-        # The same and the state's value, as in the paper's released runs.
+        # The same with the state's value, as in the paper's released runs.
         "actions-value": Embedding(
             _actions_value, whole=False, of_actions=True, uses_value=True, resamples=10
         ),
-        # The actions of `horizon` steps one after the other, as in the paper's text.
+        # The actions of `horizon` consecutive steps, as in the paper's text.
         "trajectory-actions": Embedding(_trajectory_actions, of_actions=True),
         # Where the episode, or the stretch of `horizon` steps, ended.
         "final-state": Embedding(_final_state),
@@ -97,7 +97,7 @@ def find_embedding(name: str) -> Embedding:
 
 
 def as_embedding(found: object) -> Embedding:
-    """An `Embedding` as it is; a plain function of a `Trajectory` with the safe choices."""
+    """Return an `Embedding` as it is, and wrap a plain function of a `Trajectory` in one."""
     if isinstance(found, Embedding):
         return found
     if callable(found):
@@ -108,13 +108,13 @@ def as_embedding(found: object) -> Embedding:
 
 
 def code_name(embedding: object) -> str:
-    """How a configuration names a function: in brackets, as no embedding of ours is."""
+    """The name of a function in a configuration, in angle brackets."""
     fn = getattr(embedding, "fn", embedding)
     return f"<{getattr(fn, '__name__', type(fn).__name__).strip('<>')}>"
 
 
 def check_loadable(name: str, embedding: object, path: object) -> None:
-    """Raise if an agent was made with a function, which files do not hold, and none is given."""
+    """Raise a ValueError if an agent needs a function that is not given (files hold no code)."""
     if embedding is None and name.startswith("<"):
         raise ValueError(
             f"{path} was trained with the embedding {name}, a function, and files hold no code: "

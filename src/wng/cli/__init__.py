@@ -74,7 +74,8 @@ def parse(name: str, flags: list[str]) -> Any:
     prog = f"wng {name}"
     if hasattr(cls, "for_method"):  # `train METHOD`: each family has flags of its own
         method = flags[0] if flags and not flags[0].startswith("-") else ""
-        cls, flags = cls.for_method(method), flags[bool(method) :]
+        flags = flags[bool(method) :]
+        cls = cls.for_method(method, helps=bool({"-h", "--help"} & {*flags}))
         prog = f"{prog} {method}".rstrip()
     return tyro.cli(cls, prog=prog, args=flags, config=(tyro.conf.OmitArgPrefixes,))
 

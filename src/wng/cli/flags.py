@@ -24,24 +24,24 @@ def setting_help(config: type) -> dict[str, str]:
     return found
 
 
-def with_settings(command: type, family: Family, method: str) -> type:
+def with_settings(command: type, family: Family, method: str, helps: bool) -> type:
     """The dataclass `command` with a flag for each setting of the method's family.
 
     A flag that is not given leaves the preset's value, so `given_settings` returns only what the
-    user typed; --help shows the values of the tuned preset.
+    user typed. Only if it `helps` are texts and the values of the tuned preset looked up.
     """
-    defaults = family.preset(method or "pg")
-    texts = setting_help(family.config)
+    defaults = family.preset(method or "pg") if helps else None
+    texts = setting_help(family.config) if helps else {}
     groups: dict[str, dict[str, Any]] = {}
     for field in dataclasses.fields(family.config):
         if field.name in family.groups:
             flags = groups[family.groups[field.name]] = {}
-        value = getattr(defaults, field.name)
+        value = getattr(defaults, field.name, None)
         shown = " ".join(map(str, value)) if isinstance(value, tuple) else value
-        flags[field.name] = Annotated[
-            field.type,
-            tyro.conf.arg(help=texts[field.name], help_behavior_hint=f"(preset: {shown})"),
-        ]
+        about = tyro.conf.arg(
+            help=texts.get(field.name), help_behavior_hint=f"(preset: {shown})" if helps else ""
+        )
+        flags[field.name] = Annotated[field.type, about]
     typed: Any = TypedDict  # made at run time, which type checkers do not follow
     parts: list[Any] = [
         (title, typed(title, flags, total=False), dataclasses.field(default_factory=dict))

@@ -1,6 +1,6 @@
 """`wng reproduce toys|transport|all`: the studies that need no runs, and all studies together."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,10 +12,10 @@ from wng.cli.studies import (
     EvolutionStudy,
     GradientStudy,
     Study,
+    StudyFlags,
     finished,
     results,
 )
-from wng.execution.ray import ExecutorName
 from wng.experiments.efficiency.report import Clock
 from wng.experiments.es import study as es
 from wng.experiments.pg import study as pg
@@ -24,7 +24,7 @@ from wng.experiments.study import Scale
 from wng.experiments.toys import figures as toys_figures
 from wng.experiments.toys import report as toys_report
 from wng.experiments.toys import study as toys_study
-from wng.experiments.toys.descent import ToySettings
+from wng.experiments.toys.axes import ToySettings
 from wng.experiments.transport import study as transport
 from wng.experiments.transport.study import TransportSettings
 
@@ -79,26 +79,11 @@ class Transport:
 
 
 @dataclass(frozen=True)
-class All:
+class All(StudyFlags):
     """Every figure and table of the paper, one after the other, and a page with every claim."""
 
-    scale: Scale = "short"
-    """Size of each study: smoke (minutes in all), short (hours) or paper (days)."""
-    out: Path | None = None
-    """Folder of the reports; by default results, or runs/smoke at scale smoke."""
-    runs: Path = Path("runs/reproduce")
-    """Folder in which runs are kept."""
-    report_only: bool = False
-    """Train nothing: report on the runs that are there. (The Gaussian study is run all the
-    same.)"""
-    retry: bool = False
-    """Try failed runs again."""
     clock: Clock = "wall"
     """Time that counts in the efficiency study: wall-clock time (wall) or CPU time (cpu)."""
-    executor: ExecutorName = "local"
-    """Where runs are trained: on this machine (local) or on a Ray cluster (ray)."""
-    ray_address: str = ""
-    """Address of the Ray cluster; by default one is started on this machine."""
 
     def run(self) -> None:
         """Run all studies, then write the page."""
@@ -110,16 +95,9 @@ class All:
         }
         efficiency = partial(EfficiencyStudy, clock=self.clock)
         kinds: list[Any] = [GradientStudy, EvolutionStudy, ConditioningStudy, efficiency]
+        flags = {f.name: getattr(self, f.name) for f in fields(StudyFlags)}
         for name, kind in zip(("pg", "es", "conditioning", "efficiency"), kinds, strict=True):
-            studies[name] = kind(
-                self.scale,
-                out=out / name,
-                runs=self.runs,
-                report_only=self.report_only,
-                retry=self.retry,
-                executor=self.executor,
-                ray_address=self.ray_address,
-            )
+            studies[name] = kind(**flags | {"out": out / name})
         abouts = {"pg": pg.SCALES[self.scale].about, "es": es.SCALES[self.scale].about}
         sections = []
         for name, study in studies.items():

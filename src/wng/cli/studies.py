@@ -25,14 +25,12 @@ Tasks = tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class Study(abc.ABC):
-    """What the studies of runs have in common."""
+class StudyFlags:
+    """The flags that all studies of runs share."""
 
     scale: Scale = "short"
     """Size of the study: smoke (minutes, to see that everything works), short (about two hours on
     2 cores) or paper (the paper's budgets, days). The same command resumes a stopped study."""
-    tasks: tuple[str, ...] = ()
-    """Environments to use in place of the study's own; needs --out."""
     out: Path | None = None
     """Folder of the report; by default results/NAME, or runs/smoke/NAME at scale smoke."""
     runs: Path = Path("runs/reproduce")
@@ -47,6 +45,14 @@ class Study(abc.ABC):
     ray_address: str = ""
     """Address of the Ray cluster, such as auto or 10.0.0.1:6379; by default one is started on this
     machine."""
+
+
+@dataclass(frozen=True)
+class Study(StudyFlags, abc.ABC):
+    """What the studies of runs have in common."""
+
+    tasks: tuple[str, ...] = ()
+    """Environments to use in place of the study's own; needs --out."""
 
     name: ClassVar = ""
 

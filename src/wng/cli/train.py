@@ -59,11 +59,11 @@ class Train:
     method: ClassVar[str] = ""
 
     @classmethod
-    def for_method(cls, method: str) -> type:
-        """The command with the flags of the method's family."""
+    def for_method(cls, method: str, helps: bool) -> type:
+        """The command with the flags of the method's family, and their presets if it `helps`."""
         if method:
             find_method(method, METHODS)
-        return with_settings(cls, family_of(method), method)
+        return with_settings(cls, family_of(method), method, helps)
 
     @property
     def family(self) -> Family:

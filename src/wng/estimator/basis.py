@@ -1,4 +1,4 @@
-r"""Basis functions h_1..h_M on behaviour space, with gradients in closed form.
+r"""Basis functions h_1..h_M on behavior space, with gradients in closed form.
 
 The potential of the optimal transport field is sought in their span (eq. `linear_combination`),
 
@@ -36,7 +36,7 @@ class Basis(Protocol):
 
 
 class KernelBasis(eqx.Module):
-    r"""Partial derivatives of a Gaussian kernel at M centres.
+    r"""Partial derivatives of a Gaussian kernel at M centers.
 
     h_m(x) = ∂_{i_m} K(Y_m, x),   K(y, x) = exp(−‖x − y‖² / (2ℓ²)),
 
@@ -92,11 +92,11 @@ def kernel_basis(
 
     Args:
       key: chooses the samples and the coordinates.
-      X: behaviours, [N, d].
+      X: behaviors, [N, d].
       num_basis: M. The cost of everything that follows is linear in it.
       bandwidth: ℓ of the Gaussian kernel. By default the root-mean-square distance between the M
-        centres and the batch, so that the basis follows the scale of the data.
-      replace: draw centres with replacement; needed when M > N.
+        centers and the batch, so that the basis follows the scale of the data.
+      replace: draw centers with replacement; needed when M > N.
 
     Note:
       The paper writes K = exp(−‖x−y‖²/σ²); this is its released code's exp(−‖x−y‖²/(2ℓ²)), i.e.
@@ -108,7 +108,7 @@ def kernel_basis(
     check_count(num_basis, "num_basis", 1)
     if num_basis > num_samples and not replace:
         raise ValueError(
-            f"num_basis={num_basis} centres cannot be drawn from {num_samples} samples without "
+            f"num_basis={num_basis} centers cannot be drawn from {num_samples} samples without "
             "replacement; pass more samples, a smaller num_basis, or (kernel_basis) replace=True."
         )
     if bandwidth is not None:
@@ -125,7 +125,7 @@ def _draw_kernel_basis(
     replace: bool,
 ) -> KernelBasis:
     num_samples, dim = X.shape
-    # One draw for both choices. Centres: the M largest of N random numbers, or M random rows.
+    # One draw for both choices. Centers: the M largest of N random numbers, or M random rows.
     uniform = jax.random.uniform(key, (num_basis + (num_basis if replace else num_samples),))
     indices = (uniform[:num_basis] * dim).astype(int)
     if replace:

@@ -36,7 +36,7 @@ def check_samples(X: Any, name: str = "X") -> Float[Array, "N d"]:
     """`X` as a floating-point [N, d] array with at least one finite sample."""
     X = check_array(X, name)
     if X.ndim != 2 or 0 in X.shape:
-        hint = " (one-dimensional behaviours: pass X[:, None])" if X.ndim == 1 else ""
+        hint = " (one-dimensional behaviors: pass X[:, None])" if X.ndim == 1 else ""
         raise ValueError(
             f"{name} must be a non-empty array of shape [samples, dimensions], "
             f"got shape {list(X.shape)}{hint}."

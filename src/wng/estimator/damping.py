@@ -27,23 +27,23 @@ class DampingState(NamedTuple):
 def reduction_ratio(
     loss_before: Float[Array, ""], loss_after: Float[Array, ""], promised: Float[Array, ""]
 ) -> Float[Array, ""]:
-    """ρ: actual over promised decrease, both on one batch; `promised` is −gᵀΔ."""
+    """ρ, the ratio of actual to promised decrease on one batch; `promised` is −gᵀΔ."""
     return (loss_before - loss_after) / promised
 
 
 @dataclasses.dataclass(frozen=True)
 class Damping:
-    """How ε is chosen. A plain number in place of a `Damping` means a fixed ε.
+    """The rule that chooses ε. A plain number in place of a `Damping` means a fixed ε.
 
     Args:
       initial: ε at the first step, or its multiple of λ_max(Ĝ) with `relative`.
       relative: multiply by the largest eigenvalue of Ĝ (of the rescaled Ĝ with `rescale`), so that
-        ε follows the scale of the behaviours and of the parameters.
-      every: adapt at every so-many-th step; 0 keeps the value fixed. The paper's runs have 5.
-      factor: adaptation divides or multiplies by this.
+        ε follows the scale of the behaviors and of the parameters.
+      every: number of steps between adaptations; 0 keeps the value fixed. The paper uses 5.
+      factor: factor by which adaptation lowers ε, and by whose inverse it raises ε.
       low, high: the range of the reduction ratio in which the value stays.
       minimum, maximum: bounds of ε (of its multiple of λ_max with `relative`).
-      step_size: length of the step along −direction whose reduction ratio is measured by
+      step_size: length of the step against the direction that the reduction ratio measures, for
         `scale_by_wasserstein`; set it to the learning rate that follows in the chain.
     """
 

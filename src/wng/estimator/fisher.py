@@ -51,7 +51,7 @@ def fisher_solve(
       params: θ, any pytree of floating-point arrays.
       g: gradient, flat [p].
       damping: ε > 0.
-      iterations: at most so many products with F.
+      iterations: largest number of products with F.
       tolerance: stop once the residual is below this share of ‖g‖.
     """
     check_positive(damping, "damping")

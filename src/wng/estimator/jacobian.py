@@ -2,8 +2,8 @@ r"""The Jacobian J of the basis' expectations, three ways (eq. `jacobian`, eq. `
 
     J_{m,·} = ∇_θ E_{q_θ}[h_m(X)]      [M, p]
 
-It is all the metric needs to know of how parameters move behaviours. Which form applies depends on
-what is known of the behaviours:
+It is all that the metric needs to know about how parameters move behaviors. Which form applies
+depends on what is known about the behaviors:
 
 | known                               | function                |
 |-------------------------------------|-------------------------|
@@ -46,13 +46,13 @@ def behaviors_and_pullback(
     For callers whose basis is drawn from X itself.
     """
     check_params(params)
-    check_callable(behavior_fn, "behavior_fn", "behaviours [N, d]")
+    check_callable(behavior_fn, "behavior_fn", "behaviors [N, d]")
     X, vjp = jax.vjp(behavior_fn, params)
     check_samples(X, "behavior_fn(params)")
     if not jnp.issubdtype(jnp.result_type(X), jnp.floating):
         raise ValueError(
             f"behavior_fn(params) must be differentiable, but it is an array of {X.dtype}; for "
-            "discrete behaviours use their log-probabilities (the score form)."
+            "discrete behaviors use their log-probabilities (the score form)."
         )
 
     def pullback(basis: Basis) -> Float[Array, "M p"]:
@@ -86,7 +86,7 @@ def jacobian_score(
 
     Args:
       basis: M basis functions.
-      X: behaviours [N, d], independent samples from q_θ.
+      X: behaviors [N, d], independent samples from q_θ.
       log_prob_fn: θ ↦ log q_θ(X_n) [N]. When X = Φ(τ) is any function of a trajectory, the
         trajectory's Σ_t log π_θ(a_t|s_t) serves (the rest of its score does not depend on θ).
       params: θ, any pytree of floating-point arrays.
@@ -127,7 +127,7 @@ def jacobian_perturbation(
 
     Args:
       basis: M basis functions.
-      X: behaviours [N, d], X_n being that of the perturbed parameters θ̃_n.
+      X: behaviors [N, d], X_n being that of the perturbed parameters θ̃_n.
       noise: θ̃_n − θ, [N, p], drawn from N(0, σ²I); antithetic pairs are fine.
       sigma: standard deviation σ of the noise.
 

@@ -73,7 +73,7 @@ class LowRank(eqx.Module):
         inside = Q @ scaled
         outside = scaled - inside @ Q
         leak = Q @ outside  # rounding left it in the row space, where 1/ε would blow it up
-        # A remainder at the level of rounding is no direction at all.
+        # A remainder at the level of rounding is not a direction.
         tolerance = 8 * Q.shape[0] ** 0.5 * jnp.finfo(Q.dtype).eps
         remainder = outside @ outside - leak @ leak
         outer = jnp.where(remainder <= tolerance**2 * (scaled @ scaled), 0, 1 / damping)
@@ -89,11 +89,11 @@ class WassersteinMetric(eqx.Module):
     W₂²(q_θ, q_{θ+u}) = uᵀG(θ)u + o(‖u‖²)      (eq. `second_order_exansion`)
 
     Args:
-      basis: M basis functions h_m on behaviour space.
-      X: behaviours [N, d] sampled from q_θ.
+      basis: M basis functions h_m on behavior space.
+      X: behaviors [N, d] sampled from q_θ.
       J: Jacobian of the basis' expectations, [M, p]; see `wng.estimator.jacobian`.
       rescale: replace the damping εI by ε·diag(1/d), d_j = 1/(√Ĝ_jj + 1e-8), as in the paper's
-        released code: parameters that move behaviour little are damped less.
+        released code: parameters that move behavior little are damped less.
 
     Attributes:
       spectrum: the eigendecomposition that `solve` uses; `spectrum.eigenvalues`, descending, are
@@ -135,13 +135,13 @@ class WassersteinMetric(eqx.Module):
         return self.spectrum.solve(g, jnp.asarray(damping, g.dtype))
 
     def quadratic(self, u: Float[Array, " p"]) -> Float[Array, ""]:
-        """uᵀĜu, the squared distance that behaviours move under a small step u."""
+        """uᵀĜu, the squared distance that behaviors move under a small step u."""
         return jnp.sum((self.whitener @ (self.J @ check_flat(u, self.J.shape[1], "u"))) ** 2)
 
     def transport(self, u: Float[Array, " p"]) -> Callable[[Array], Array]:
-        """The behavioural transport field x ↦ ∇f_u(x) of the step u (Figure `wasserstein`).
+        """The behavioral transport field x ↦ ∇f_u(x) of the step u (Figure `wasserstein`).
 
-        f_u = Σ_m α_m h_m with α = L†Ju. The field takes one behaviour [d] or several [n, d], and
+        f_u = Σ_m α_m h_m with α = L†Ju. The field takes one behavior [d] or several [n, d], and
         moves samples of q_θ towards q_{θ+u}: X' = X + ∇f_u(X).
         """
         coefficients = self.whitener.T @ (

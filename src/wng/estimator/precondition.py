@@ -54,12 +54,13 @@ def precondition(
       loss_after: maps a direction to the loss on the same batch after a step of
         `control.step_size` against it. Needed by an adaptive `control` only.
     """
-    epsilon = control.epsilon(state, metric.largest_eigenvalue)
+    # Asked for only where it matters: some metrics have to compute it.
+    largest = metric.largest_eigenvalue if control.relative else jnp.ones(())
+    epsilon = control.epsilon(state, largest)
     natural = metric.solve(g, epsilon)
     slope = g @ natural
     fallback = slope <= 0
-    if control.relative:  # a metric that sees nothing sets no scale for ε
-        fallback |= metric.largest_eigenvalue == 0
+    fallback |= largest == 0  # a metric that is zero sets no scale for ε
     natural, slope = jnp.where(fallback, g, natural), jnp.where(fallback, g @ g, slope)
     natural = natural.astype(g.dtype)
 
@@ -73,7 +74,7 @@ def precondition(
     if value is not None and loss_after is not None:
         due = control.due(state) & finite
         after = jax.lax.cond(due, lambda: loss_after(natural), lambda: value)
-        # A zero gradient promises and saves nothing: no reason to change ε.
+        # A zero gradient promises nothing and gains nothing: no reason to change ε.
         promised = control.step_size * slope
         measured = jnp.where(slope > 0, reduction_ratio(value, after, promised), 0.5)
         ratio = jnp.where(finite, measured, jnp.nan)

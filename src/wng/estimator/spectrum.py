@@ -38,7 +38,7 @@ def hessian_vector_product(
         raise ValueError(f"loss_fn(params) must be a single number, got shape {list(shape)}.")
     gradient = jax.grad(lambda theta: loss_fn(unravel(theta)))
 
-    # θ is an argument: were it a constant, XLA would work out the forward pass while compiling.
+    # θ is an argument: XLA would evaluate the forward pass of a constant while compiling.
     @jax.jit
     def product(theta: Array, v: Array) -> Array:
         return jax.jvp(gradient, (theta,), (v,))[1]
@@ -60,15 +60,15 @@ def leading_eigenvalues(
     Args:
       matvec: v ↦ Hv on flat vectors [size].
       size: p.
-      number: how many.
-      tolerance: relative error of an eigenvalue; products in float32 do not reach below 1e-6.
-      seed: of the first vector.
+      number: number of eigenvalues.
+      tolerance: relative error of an eigenvalue; float32 products do not reach below 1e-6.
+      seed: random seed of the first vector.
     """
     check_count(size, "size", 1)
     check_count(number, "number", 1)
 
     def product(v: np.ndarray) -> np.ndarray:
-        result = np.asarray(matvec(v.reshape(size)), np.float64)  # ARPACK hands over [p, 1] as well
+        result = np.asarray(matvec(v.reshape(size)), np.float64)  # ARPACK also passes [p, 1]
         if not np.isfinite(result).all():
             raise ValueError(
                 "a product with the operator is not finite, so it has no eigenvalues: check the "

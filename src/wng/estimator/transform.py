@@ -105,7 +105,7 @@ def scale_by_metric(
             raise ValueError("a natural gradient needs the parameters: pass params to update().")
         if metric_fn is None:
             raise ValueError("scale_by_metric needs the metric: pass metric_fn=… to update().")
-        if _shapes(updates) != _shapes(params):
+        if jax.tree.map(jnp.shape, updates) != jax.tree.map(jnp.shape, params):
             raise ValueError(
                 "the gradients and params must be pytrees of the same structure and shapes: pass "
                 "update() the parameters that the gradient was taken at."
@@ -143,10 +143,8 @@ def scale_by_metric(
         return unravel(result.direction), ScaleByMetricState(
             damping=result.damping,
             epsilon=result.epsilon,
-            # A metric that is not finite is replaced at the next step.
-            age=jnp.where(
-                jnp.isfinite(metric.largest_eigenvalue), (state.age + 1) % refresh_every, 0
-            ),
+            # A metric that gave no finite direction is replaced at the next step.
+            age=jnp.where(result.finite, (state.age + 1) % refresh_every, 0),
             fallbacks=state.fallbacks + result.fallback,
             skipped=state.skipped + ~result.finite,
             metric=None if state.metric is None else metric,
@@ -257,9 +255,3 @@ def scale_by_wasserstein(
         return scale.update(updates, state, params, metric_fn=metric_fn, **extra)
 
     return optax.GradientTransformationExtraArgs(scale.init, update_fn)
-
-
-def _shapes(tree: Any) -> tuple[Any, list[tuple[int, ...]]]:
-    """Structure of a pytree and shapes of its leaves."""
-    leaves, structure = jax.tree.flatten(tree)
-    return structure, [jnp.shape(leaf) for leaf in leaves]

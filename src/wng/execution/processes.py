@@ -115,33 +115,34 @@ class Worker:
 
 
 class _Slot:
-    """A core, and the worker there."""
+    """A core, and the worker there, which may be lost at any time."""
 
     def __init__(self, executor: Executor, worker: Any, how: tuple):
         self._executor, self._worker, self._how = executor, worker, how
         self.job: Job | None = None
 
+    def _ask(self, method: str, *arguments: Any, lost: Any = None) -> Any:
+        """What the worker's method returns, or `lost` if there is no worker any more."""
+        try:
+            return getattr(self._worker, method)(*arguments)
+        except LostError:
+            return lost
+
     def start(self, job: Job) -> None:
         """Train a job; if the worker is lost, `outcome` reports it."""
         self.job = job
-        with contextlib.suppress(LostError):
-            self._worker.start(job)
+        self._ask("start", job)
 
     def outcome(self) -> Outcome | None:
         """The outcome of the job, or None while it is training."""
-        try:
-            outcome = self._worker.outcome()
-        except LostError:
-            outcome = KILLED
+        outcome = self._ask("outcome", lost=KILLED)
         if outcome is not None:
             self.job = None
         return outcome
 
     def has_worker(self) -> bool:
         """Whether there is a worker, or could be another in its place."""
-        try:
-            self._worker.ping()
-        except LostError:
+        if self._ask("ping", lost=KILLED) is KILLED:
             self._executor.release([self._worker])
             try:
                 (self._worker,) = self._executor.place(Worker, [self._how])
@@ -152,13 +153,11 @@ class _Slot:
     def interrupt(self) -> None:
         """Do what Ctrl-C does."""
         if self.job is not None:
-            with contextlib.suppress(LostError):
-                self._worker.interrupt()
+            self._ask("interrupt")
 
     def close(self) -> None:
         """Let the worker end, and wait for it."""
-        with contextlib.suppress(LostError):
-            self._worker.close()
+        self._ask("close")
         self._executor.release([self._worker])
 
 

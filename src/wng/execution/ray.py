@@ -1,7 +1,4 @@
-"""Where work is done: in this process, or on a Ray cluster, behind one interface.
-
-Objects are placed with an executor, at most one a core, and called as if they were here.
-"""
+"""Work on a Ray cluster, behind the interface of `wng.runs.executor`."""
 
 import contextlib
 import os
@@ -23,12 +20,12 @@ PATIENCE = 120.0  # seconds that a worker may take to start
 
 
 class RayExecutor:
-    """On a Ray cluster, each object an actor with one core.
+    """A Ray cluster, on which each object is an actor with one core.
 
     Args:
-      address: of a cluster, such as "auto" or "10.0.0.1:6379"; by default one is started here, for
-        this process alone, that listens on the loopback interface only.
-      cores: of the cluster that is started here; by default all.
+      address: address of a cluster, such as "auto" or "10.0.0.1:6379". By default one is started
+        for this process alone, which listens on the loopback interface only.
+      cores: number of cores of the cluster that is started here; by default all.
     """
 
     remote = True
@@ -61,13 +58,13 @@ class RayExecutor:
         if not address and not ray.util.get_node_ip_address().startswith("127."):
             ray.shutdown()
             raise RuntimeError(
-                "Ray would listen to other machines: give --ray-address, or mend it."
+                "Ray would listen to other machines: start a cluster and pass --ray-address."
             )
         self._actor = ray.remote(num_cpus=1)(_Holder)
         self._placed: list[_Remote] = []
 
     def cores(self) -> int:
-        """The cores that are free; the cluster knows with a delay, also of what we released."""
+        """Number of free cores, which the cluster reports with a delay."""
         ours = len(self._placed)
         end = time.monotonic() + PATIENCE / 20
         while True:
@@ -112,7 +109,7 @@ class RayExecutor:
         return [self._result(reference) for reference in waiting]
 
     def _result(self, reference: Any) -> Any:
-        """What a call gave, or a LostError; raises what was raised there."""
+        """The result of a call, or a LostError; raises what the call raised."""
         try:
             return self._ray.get(reference)
         except self._ray.exceptions.RayTaskError as error:
@@ -126,14 +123,14 @@ class RayExecutor:
             )
 
     def release(self, objects: Sequence[Any]) -> None:
-        """End their processes, which frees all they hold: one that hangs could not be asked to."""
+        """Kill their processes, which frees all they hold even if they hang."""
         self._placed = [placed for placed in self._placed if placed not in objects]
         for placed in objects if self._ray.is_initialized() else ():
             with contextlib.suppress(self._ray.exceptions.RayError):  # it, or the cluster, is gone
                 self._ray.kill(placed.actor)
 
     def close(self) -> None:
-        """End all objects, and the cluster if it was started here."""
+        """Stop all objects, and the cluster if it was started here."""
         self._ray.shutdown()
 
 
@@ -142,7 +139,7 @@ def _is_lost(result: Any) -> bool:
 
 
 class _Remote:
-    """A placed object, as its caller sees it."""
+    """A placed object as its caller sees it."""
 
     def __init__(self, executor: RayExecutor, actor: Any):
         self._executor, self.actor = executor, actor
@@ -158,7 +155,7 @@ class _Remote:
 
 
 class _Holder:
-    """A placed object, where it is. Made when it is called: its caller then sees what fails."""
+    """A placed object where it runs. Made at the first call, so that its caller sees errors."""
 
     def __init__(self, content: bytes, search: list[str]):
         os.environ["WNG_THREADS"] = "1"
@@ -201,7 +198,7 @@ def _import_ray() -> Any:
 
 @contextlib.contextmanager
 def _as_we_like_it(ray: Any, local: bool) -> Iterator[None]:
-    """While Ray is initialised: on loopback if it is for this machine, and no traces elsewhere."""
+    """Initialize Ray on loopback if it is for this machine, and restore all settings after."""
     constants, variable = ray._private.ray_constants, "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
     settings = {}
     before = constants.ENABLE_RAY_CLUSTER
@@ -227,7 +224,7 @@ def _as_we_like_it(ray: Any, local: bool) -> Iterator[None]:
 
 
 def _check_reachable(address: str) -> None:
-    """Raise if nobody answers there: Ray would go on asking for ever."""
+    """Raise an error if the address does not answer: Ray would keep trying forever."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if host:
         socket.create_connection((host, int(port)), timeout=10).close()

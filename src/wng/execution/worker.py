@@ -67,7 +67,7 @@ def _one_line(error: Exception) -> str:
 
 
 def _stop_with(parent: int) -> None:
-    """Save and end when the parent has been killed: whoever resumes needs the run."""
+    """Save and end when the parent has been killed: the run can then be resumed."""
     while os.getppid() == parent:
         time.sleep(0.5)
     os.kill(os.getpid(), signal.SIGINT)

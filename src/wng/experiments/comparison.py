@@ -12,7 +12,7 @@ from wng.experiments.statistics import on_grid, welch_interval
 from wng.experiments.study import Run, finals, grouped
 
 Groups = Mapping[str, Mapping[str, Sequence[Run]]]  # runs by task and by title of the method
-Finals = Mapping[str, Mapping[str, np.ndarray]]  # final returns of the seeds, likewise
+Finals = Mapping[str, Mapping[str, np.ndarray]]  # final returns of the seeds, by task and title
 BINS = 40  # points per curve
 LABELS = {"past_wall": "fraction of seeds past the wall"}
 VERDICTS = """A claim holds on a task if the 95% interval (Welch's t) of the difference of means
@@ -79,8 +79,7 @@ def write_data(runs: Sequence[Run], out: Path) -> None:
     """Write curves.csv, with each run on the grid of its figure, and final.csv, a line per run."""
     curves, ends = [], []
     for run in runs:
-        trial = run.trial
-        who = (trial.label, trial.env, trial.method, trial.seed)
+        who = run.trial.who
         grid, values = on_grid([(run.rows["steps"], run.rows["return"])], BINS)
         curves += [(*who, int(s), float(r)) for s, r in zip(grid, values.ravel(), strict=True)]
         times = [float(run.rows[name].sum()) for name in ("seconds", "seconds_cpu")]

@@ -4,10 +4,12 @@ import base64
 import mimetypes
 import os
 import platform
+import re
 import textwrap
 from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path, PurePosixPath
+from string import Template
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
@@ -26,70 +28,8 @@ SMOKE = (
 CSS_CLASS = {HOLDS: "holds", PART: "part", FAILS: "fails", UNDECIDED: "undecided"}
 LONG = 24  # characters; longer table cells may wrap
 CPU_INFO = Path("/proc/cpuinfo")
-
-STYLE = """
-:root { color-scheme: light dark; --text: #1d2127; --page: #fff; --line: #d8dce1;
-  --soft: #f3f5f7; --link: #1a5f94; --holds: #1d7a4c; --part: #8a5a00; --fails: #b3263c;
-  --undecided: #5c6470; }
-@media (prefers-color-scheme: dark) { :root { --text: #e3e6ea; --page: #14171b; --line: #363c44;
-  --soft: #1f242a; --link: #7fbdec; --holds: #62c995; --part: #e6b254; --fails: #f08392;
-  --undecided: #a3abb5; } }
-* { box-sizing: border-box; }
-body { margin: 0 auto; max-width: 60rem; padding: 1rem 1rem 4rem; color: var(--text);
-  background: var(--page); font: 1rem/1.55 system-ui, sans-serif; overflow-wrap: break-word;
-  -webkit-text-size-adjust: 100%; }
-h1, h2, h3 { line-height: 1.25; margin: 2em 0 0.6em; }
-h1 { font-size: 1.7rem; margin-top: 0.5em; }
-h2 { font-size: 1.3rem; border-bottom: 1px solid var(--line); padding-bottom: 0.25em; }
-h3 { font-size: 1.1rem; }
-a { color: var(--link); }
-img { display: block; max-width: 100%; height: auto; margin: 1rem auto; background: #fff;
-  border-radius: 4px; }
-code, pre { font-family: ui-monospace, monospace; font-size: 0.9em; background: var(--soft);
-  border-radius: 4px; }
-code { padding: 0.1em 0.3em; }
-pre { padding: 0.75rem 1rem; white-space: pre-wrap; }
-pre code { padding: 0; font-size: 1em; }
-.table { overflow-x: auto; margin: 1rem 0; }
-table { border-collapse: collapse; font-size: 0.92rem; font-variant-numeric: tabular-nums; }
-th, td { padding: 0.4rem 0.7rem; border-bottom: 1px solid var(--line); text-align: left;
-  vertical-align: top; overflow-wrap: normal; white-space: nowrap; }
-th { background: var(--soft); }
-.long { white-space: normal; min-width: 11rem; }
-blockquote { margin: 1rem 0; padding-left: 1rem; border-left: 3px solid var(--line); }
-.holds, .part, .fails, .undecided { font-weight: 600; }
-.holds { color: var(--holds); }
-.part { color: var(--part); }
-.fails { color: var(--fails); }
-.undecided { color: var(--undecided); }
-/* On a phone the verdict stays visible while the rest of the table scrolls. */
-@media (max-width: 40rem) {
-  th, td { padding: 0.4rem 0.5rem; }
-  td:is(.holds, .part, .fails, .undecided):last-child, .table:has(td:is(.holds, .part, .fails,
-    .undecided):last-child) th:last-child { position: sticky; right: 0; white-space: normal;
-    box-shadow: inset 1px 0 var(--line); }
-  td:is(.holds, .part, .fails, .undecided):last-child { background: var(--page); }
-}
-"""
-
 # The policy and the empty icon stop browsers from loading anything else.
-PAGE = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy"
-  content="default-src 'none'; img-src data:; style-src 'unsafe-inline'">
-<link rel="icon" href="data:,">
-<title>{title}</title>
-<style>{style}</style>
-</head>
-<body>
-<main>
-{body}</main>
-</body>
-</html>
-"""
+PAGE = Template(Path(__file__).with_name("report.html").read_text())
 
 
 class Claim(NamedTuple):
@@ -124,6 +64,9 @@ def claims_table(claims: Iterable[Claim]) -> str:
 
 def provenance(command: str) -> str:
     """Return a Markdown section on the command, the software and the CPU, without a host name."""
+    info = CPU_INFO.read_text() if CPU_INFO.exists() else ""
+    found = re.search(r"^model name\s*:(.*)$", info, re.MULTILINE)
+    model = found[1].strip() if found else platform.machine()
     packages = ", ".join(f"{name} {version}" for name, version in installed_packages().items())
     cores = os.cpu_count() or 1
     # An indented block, because the command may contain code fences.
@@ -134,7 +77,7 @@ def provenance(command: str) -> str:
 - Packages: {packages}
 - Python: {platform.python_version()}
 - Platform: {platform.system()} {platform.machine()}
-- CPU: {_processor()}, {cores} {"core" if cores == 1 else "cores"}
+- CPU: {model}, {cores} {"core" if cores == 1 else "cores"}
 """
 
 
@@ -156,21 +99,19 @@ def write_report(markdown: str, out: Path, title: str) -> None:
             if child.type == "image":
                 child.attrs["src"] = _inlined(str(child.attrs["src"]), out)
     body = parser.renderer.render(_decorated(tokens), parser.options, {})
-    page = PAGE.format(title=escape(title), style=STYLE, body=body)
+    page = PAGE.substitute(title=escape(title), body=body)
     write_atomic(out / "report.md", markdown.encode())
     write_atomic(out / "report.html", page.encode())
 
 
 def _inlined(source: str, out: Path) -> str:
-    """Return the image as a data URI."""
     path = PurePosixPath(unquote(source))
     if urlsplit(source).scheme or path.is_absolute() or ".." in path.parts:
         raise ValueError(f"the image {source[:200]} is not in the report's folder: move it there.")
     kind, _ = mimetypes.guess_type(path.name, strict=False)
     if kind is None or not kind.startswith("image/"):
         raise ValueError(f"the image {source} has an unknown type: use PNG, JPEG, SVG or WebP.")
-    data = base64.b64encode(read_bytes(out / path)).decode()
-    return f"data:{kind};base64,{data}"
+    return f"data:{kind};base64,{base64.b64encode(read_bytes(out / path)).decode()}"
 
 
 def _decorated(tokens: Sequence[Token]) -> list[Token]:
@@ -191,13 +132,3 @@ def _decorated(tokens: Sequence[Token]) -> list[Token]:
         if token.type == "table_close":
             result.append(Token("table_box_close", "div", -1, block=True))
     return result
-
-
-def _processor() -> str:
-    """Return the model of the CPU, or its architecture if the model is unknown."""
-    if CPU_INFO.exists():
-        for line in CPU_INFO.read_text().splitlines():
-            name, _, value = line.partition(":")
-            if name.strip() == "model name":
-                return value.strip()
-    return platform.machine()

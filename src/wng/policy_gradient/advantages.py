@@ -1,4 +1,4 @@
-"""Generalised advantage estimation, and running normalisation, inside the compiled update."""
+"""Generalized advantage estimation, and running normalization, inside the compiled update."""
 
 from typing import NamedTuple
 
@@ -58,11 +58,11 @@ class Moments(NamedTuple):
         )
         new = Moments(self.mean + shift * number / total, squares / total, total)
         finite = jnp.isfinite(new.variance).all() & jnp.isfinite(new.mean).all()
-        # A NaN would stay for ever.
+        # A NaN would stay forever.
         return jax.tree.map(lambda n, o: jnp.where(finite, n, o), new, self)
 
     def normalize(self, x: Float[Array, "... d"]) -> Float[Array, "... d"]:
-        """Standardised and clipped at ±10."""
+        """Standardized and clipped at ±10."""
         return jnp.clip((x - self.mean) / jnp.sqrt(self.variance + 1e-8), -10, 10)
 
 

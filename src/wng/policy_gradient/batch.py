@@ -37,7 +37,7 @@ class Batch(NamedTuple):
     def standardized(self) -> "Batch":
         """The batch with advantages of mean 0 and standard deviation 1.
 
-        A spread far below that of returns, whose unit advantages have, is noise and stays small.
+        A spread far below that of returns is noise, and stays small.
         """
         centered = self.advantages - self.advantages.mean()
         return self._replace(advantages=centered / (self.advantages.std() + 1e-3))

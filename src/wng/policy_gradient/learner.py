@@ -11,7 +11,7 @@ from wng.policy_gradient.advantages import Moments, discounted_returns, gae
 from wng.policy_gradient.batch import Batch, Data, Rollout
 from wng.policy_gradient.behaviors import Windows, cut_windows
 from wng.policy_gradient.config import Config
-from wng.policy_gradient.networks import Gaussian, Networks, init_networks
+from wng.policy_gradient.networks import Gaussian, Networks, action_noise, init_networks
 from wng.policy_gradient.problem import Problem
 from wng.policy_gradient.steps import count_skipped, fit_value, value_optimizer
 
@@ -75,7 +75,7 @@ class Learner:
         """The randomness of all actions of one iteration: [T, n, a]."""
         steps = self.config.rollout // self.config.num_envs
         shape = (steps, self.config.num_envs, self.problem.action_size)
-        return (jax.random.gumbel if self.problem.discrete else jax.random.normal)(key, shape)
+        return action_noise(self.problem.discrete, key, shape)
 
     def _act(
         self,
@@ -102,6 +102,7 @@ class Learner:
         state, batch, windows = self._batch(state, rollout)
         prepared = problem.proximity.prepare(problem, state.networks, windows, key_prepare)
         data = Data(batch, windows, prepared, state.penalty)
+        # Each kind of step has a key of its own.
         key_step = key_minibatches if problem.step.joint else key_region
         networks, step_state, metrics = problem.step.take(
             problem, state.step, state.networks, data, key_step

@@ -82,7 +82,7 @@ class Gaussian(eqx.Module):
 
 
 class Categorical(eqx.Module):
-    """A choice among k actions; behaviours see it as a one-hot vector."""
+    """A choice among k actions; behaviors see it as a one-hot vector."""
 
     logits: Float[Array, "... k"]
 
@@ -126,6 +126,11 @@ class Categorical(eqx.Module):
 Distribution = Gaussian | Categorical
 
 
+def action_noise(discrete: bool, key: PRNGKeyArray, shape: tuple[int, ...]) -> Array:
+    """The noise that `sample` takes: Gumbel for discrete actions, otherwise normal."""
+    return (Categorical if discrete else Gaussian).noise(key, shape)
+
+
 class Policy(eqx.Module):
     """π_θ(a|s): a network for the mean or the logits, and a log-std that no state changes."""
 
@@ -160,7 +165,7 @@ def init_networks(
     hidden: Sequence[int],
     log_std: float,
 ) -> Networks:
-    """Orthogonal initialisation, √2 inside, 0.01 for the actions, 1 for the value."""
+    """Orthogonal initialization, √2 inside, 0.01 for the actions, 1 for the value."""
     policy_key, value_key = jax.random.split(key)
     return Networks(
         Policy(

@@ -14,6 +14,12 @@ if TYPE_CHECKING:
     from wng.policy_gradient.steps import Step
 
 
+def find_axes(config: Config) -> "tuple[Proximity, Geometry, Step]":
+    """The axis objects that the configuration names."""
+    proximity, geometry = PROXIMITIES.find(config.proximity), GEOMETRIES.find(config.geometry)
+    return proximity, geometry, STEPS.find(config.step)
+
+
 class Problem:
     """One method on one kind of environment.
 
@@ -32,13 +38,12 @@ class Problem:
         observation_size: int,
         action_size: int,
         discrete: bool,
+        axes: "tuple[Proximity, Geometry, Step] | None" = None,
     ):
         self.config, self.discrete = config, discrete
         self.observation_size, self.action_size = observation_size, action_size
-        self.proximity: Proximity = PROXIMITIES.find(config.proximity)
-        self.geometry: Geometry = GEOMETRIES.find(config.geometry)
-        self.step: Step = STEPS.find(config.step)
-        joint = embedding.uses_value and self.geometry.sees_behaviors and self.step.joint
+        self.proximity, self.geometry, self.step = axes or find_axes(config)
+        joint = embedding.uses_value and self.geometry.needs_behaviors and self.step.joint
         self.behaviors = Behaviors(embedding, config, discrete, action_size, joint)
         steps = config.rollout // config.num_envs
         if self.behaviors.horizon > steps:
@@ -54,7 +59,7 @@ class Problem:
             every=config.adapt_damping,
             step_size=config.learning_rate,
         )
-        if self.geometry.sees_behaviors or self.proximity.sees_behaviors:
+        if self.geometry.needs_behaviors or self.proximity.needs_behaviors:
             self.behaviors.check()
         self.geometry.check(self)
         self.proximity.check(self)

@@ -35,7 +35,7 @@ from wng.policy_gradient.problem import Problem
 class Proximity:
     """No proximity term: the base class, whose methods the others override where they differ."""
 
-    sees_behaviors = False  # whether the term depends on the embedding Φ
+    needs_behaviors = False  # whether the term depends on the embedding Φ
 
     def check(self, problem: Problem) -> None:
         """Raise a ValueError if this proximity does not apply to the problem."""
@@ -114,7 +114,7 @@ class OldBehaviors(NamedTuple):
 class WassersteinPenalty(Proximity):
     """The behavior-guided penalty (BGPG): an entropic W₂² between old and new behaviors."""
 
-    sees_behaviors = True
+    needs_behaviors = True
 
     def check(self, problem: Problem) -> None:
         """Resampled actions must be differentiable."""

@@ -1,7 +1,7 @@
 """Collecting rollouts: one policy call and one vector step at a time."""
 
 import time
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -56,16 +56,15 @@ def collect(
     returns: list[float] = []
     lengths: list[int] = []
     env_seconds = 0.0
-    first = np.isfinite(observations).all(axis=1)
-    if not first.all():
-        _refuse(spec.id, int(np.argmin(first)), "an observation", start)
+    _check_finite(spec.id, start, np.zeros(number), observations)
     for t in range(steps):
         seen[t] = observations
         actions[t] = learner.act(state.networks, state.observation_moments, observations, noise[t])
         before = time.perf_counter()
         result = env.step(actions[t])
         env_seconds += time.perf_counter() - before
-        _check_finite(spec.id, result, start + t * number)
+        seen_now = result.observations, result.final_observations
+        _check_finite(spec.id, start + t * number, result.rewards, *seen_now)
         rewards[t], terminated[t], truncated[t] = (
             result.rewards,
             result.terminated,
@@ -80,20 +79,15 @@ def collect(
     return Collected(rollout, observations, returns, lengths, env_seconds)
 
 
-def _check_finite(env_id: str, result: envs.Transition, start: int) -> None:
+def _check_finite(env_id: str, start: int, rewards: np.ndarray, *seen: np.ndarray) -> None:
     """Stop before the policy acts on, or learns from, what is not finite in float32."""
-    bad_reward = ~(np.abs(result.rewards) <= LARGEST)
-    seen = result.observations, result.final_observations
+    bad_reward = ~(np.abs(rewards) <= LARGEST)
     bad = bad_reward | ~np.isfinite(seen).all(axis=(0, 2))
     if bad.any():
         index = int(np.argmax(bad))
         what = "a reward" if bad_reward[index] else "an observation"
-        _refuse(env_id, index, what, start + index)
-
-
-def _refuse(env_id: str, index: int, what: str, step: int) -> NoReturn:
-    raise NonFiniteError(
-        f"environment {index} of {env_id} returned {what} that is not finite at step {step}: "
-        "training stopped before learning from it; fix the environment and resume from the last "
-        "checkpoint."
-    )
+        raise NonFiniteError(
+            f"environment {index} of {env_id} returned {what} that is not finite at step "
+            f"{start + index}: training stopped before learning from it; fix the environment and "
+            "resume from the last checkpoint."
+        )

@@ -14,10 +14,11 @@ import numpy as np
 from wng import envs
 from wng.behavior.embedding import Embedding, as_embedding, find_embedding
 from wng.estimator.checks import check_memory
-from wng.policy_gradient.axes import GEOMETRIES, PROXIMITIES, STEPS
 from wng.policy_gradient.batch import Batch
 from wng.policy_gradient.config import Config
 from wng.policy_gradient.learner import Learner, TrainState
+from wng.policy_gradient.networks import action_noise
+from wng.policy_gradient.problem import find_axes
 from wng.policy_gradient.rollouts import collect
 from wng.runs.checkpoint import check_info
 from wng.runs.training import NonFiniteError, Row, check_seed
@@ -31,7 +32,7 @@ PURPOSES = ("networks", "actions", "update", "predict", "samples")  # of random 
 @lru_cache(maxsize=8)
 def shared_learner(config: Config, embedding: Embedding, axes: tuple, **sizes: Any) -> Learner:
     """Agents that differ in the seed or the environment alone share what is compiled."""
-    return Learner(config, embedding, **sizes)
+    return Learner(config, embedding, axes=axes, **sizes)
 
 
 class Progress(NamedTuple):
@@ -73,14 +74,7 @@ class Trainer:
         self.learner = shared_learner(
             dataclasses.replace(config, backend="auto"),  # the learner does not depend on it
             chosen,
-            tuple(
-                registry.find(name)
-                for registry, name in (
-                    (PROXIMITIES, config.proximity),
-                    (GEOMETRIES, config.geometry),
-                    (STEPS, config.step),
-                )
-            ),
+            find_axes(config),
             observation_size=spec.observation_size,
             action_size=spec.action_size,
             discrete=spec.discrete,
@@ -178,8 +172,7 @@ class Trainer:
         problem = self.learner.problem
         noise = np.zeros((len(rows), problem.action_size), np.float32)
         if key is not None:
-            draw = jax.random.gumbel if problem.discrete else jax.random.normal
-            noise = np.asarray(draw(key, noise.shape))
+            noise = np.asarray(action_noise(problem.discrete, key, noise.shape))
         moments = state.observation_moments
         act = self.learner.act(state.networks, moments, rows, noise, deterministic=key is None)
         return np.asarray(act)
@@ -240,7 +233,7 @@ class Trainer:
         return arrays, counters | {"seed": self.seed, "config": config, "env": self.spec.id}
 
     def restore(self, arrays: dict[str, np.ndarray], info: dict[str, Any]) -> str | None:
-        """Go back to a checkpoint; returns a sentence if episodes had to be started afresh."""
+        """Go back to a checkpoint; returns a sentence if episodes had to start over."""
         check_info(info, iteration=int, episodes=int, fruitless=int)
         others = part(arrays, "env") | {"recent": arrays.get("recent")}
         # Names and types must match; lengths may differ.
@@ -275,7 +268,7 @@ class Trainer:
         self._progress, self._torn = progress, False
         if not fresh:
             return None
-        return f"{why}: unfinished episodes start afresh, so this is not the uninterrupted run."
+        return f"{why}: unfinished episodes start over, so this is not the uninterrupted run."
 
     def close(self) -> None:
         """Stop the environments."""

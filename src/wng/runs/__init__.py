@@ -1,1 +1,1 @@
-"""A run on disk: configuration, metrics, checkpoints, resume. Knows nothing of what is trained."""
+"""A run on disk: configuration, metrics, checkpoints, resume. Independent of what is trained."""

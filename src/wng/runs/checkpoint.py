@@ -1,4 +1,4 @@
-"""Checkpoints that survive anything, and that never execute code.
+"""Checkpoints that survive crashes, and that never execute code.
 
 A checkpoint is one safetensors file. The format's own metadata hold our format number, `info` as
 JSON, and a SHA-256 of every byte of the file with the digest itself read as zeros; so one rename
@@ -22,7 +22,7 @@ from wng.runs.trees import MISMATCH
 FORMAT = 1
 Arrays = dict[str, np.ndarray]
 
-# What safetensors can both write and read; others it writes and then cannot read.
+# Types that safetensors can both write and read.
 DTYPES = frozenset(np.dtype(code) for code in "?bhilBHILefdF")
 # In the header, JSON within JSON has its quotes escaped: only the digest itself looks like this.
 DIGEST = re.compile(rb'"sha256":"([0-9a-f]{64})"')
@@ -48,14 +48,14 @@ def write(
     _unlink(*path.parent.glob(temporary_name(Path("*.safetensors")).name))  # of killed processes
     write_atomic(path, raw)
     others = [p for p in saved(directory) if p != path]
-    # Later ones exist only where resume passed them over as damaged.
+    # Later ones exist only where resume skipped them as damaged.
     earlier = [p for p in others if _step(p) < step]
     _unlink(*(set(others) - set(earlier[: keep - 1])))
     return path
 
 
 def write_file(path: str | Path, arrays: Arrays, info: dict[str, Any]) -> None:
-    """Write one checkpoint to a place of the user's choice."""
+    """Write one checkpoint to any path."""
     write_atomic(Path(path), _encode(arrays, info))
 
 
@@ -79,10 +79,10 @@ def is_good(path: str | Path) -> bool:
 
 
 def read_latest(directory: str | Path) -> tuple[Arrays, dict[str, Any], list[str]]:
-    """The newest good checkpoint, and one sentence for each newer one that had to be passed over.
+    """The newest good checkpoint, and a sentence for each newer one that is damaged.
 
-    Raises a ValueError if there is no checkpoint, or no good one, or if the newest is of another
-    format: whoever goes on from an older one deletes it, and it is not damaged.
+    Raises a ValueError if there is no good checkpoint, or if the newest has another format: it is
+    not damaged, and resuming from an older one would delete it.
     """
     problems: list[str] = []
     for path in saved(directory):
@@ -108,10 +108,10 @@ def saved(directory: str | Path) -> list[Path]:
 
 
 def check_info(info: dict[str, Any], **kinds: type) -> None:
-    """Raise if one of these is missing, or of another kind: a file may say anything."""
+    """Raise a ValueError if one of these entries is missing or has another type."""
     for name, kind in kinds.items():
         value = info.get(name)
-        # Keys are folded with whole numbers of 32 bits; steps alone may be more.
+        # Keys are folded with 32-bit numbers; only the number of steps may be larger.
         most = 2**53 if name == "steps" else 2**32
         if type(value) is not kind or (isinstance(value, int) and not 0 <= value < most):
             raise ValueError(f"the checkpoint does not say a usable '{name}': {MISMATCH}.")
@@ -122,11 +122,11 @@ class OtherFormatError(ValueError):
 
 
 class _Unusable(Exception):
-    """Why bytes are no checkpoint: the rest of a sentence that begins with its name."""
+    """Why bytes are not a checkpoint: the rest of a sentence that begins with its name."""
 
 
 class _OtherFormat(_Unusable):
-    """They are one, of another format."""
+    """The bytes are a checkpoint of another format."""
 
 
 def _encode(arrays: Arrays, info: dict[str, Any]) -> bytes:
@@ -141,7 +141,7 @@ def _encode(arrays: Arrays, info: dict[str, Any]) -> bytes:
         manifest = json.dumps({"format": FORMAT, "info": info})
     except (TypeError, ValueError, RecursionError) as error:
         raise ValueError(f"the info of a checkpoint must be JSON: {error}.") from None
-    # safetensors takes the memory as it lies, whatever its strides: contiguous copies only.
+    # safetensors ignores strides: pass contiguous copies only.
     contiguous = {name: np.asarray(array, order="C") for name, array in arrays.items()}
     raw = save(contiguous, metadata={"wng": manifest, "sha256": NO_DIGEST})
     place = DIGEST.search(raw)

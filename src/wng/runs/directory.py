@@ -19,10 +19,10 @@ from wng.runs import checkpoint
 from wng.runs.files import one_sentence, read_json, write_json
 
 FORMAT = 1
-# What the numbers of a run depend on.
+# Packages that the numbers of a run depend on.
 PACKAGES = ["wng", "jax", "jaxlib", "numpy", "optax", "equinox", "gymnasium", "mujoco", "envpool"]
 
-# Seconds. Who finds that a run is another's has held it for a moment: that one must not give up.
+# Seconds. A process that finds a run taken has held it for a moment: the owner must not give up.
 PATIENCE = 0.25
 
 _locks: set[int] = set()  # descriptors that hold a lock
@@ -114,7 +114,7 @@ class RunDirectory:
 
     @classmethod
     def open(cls, path: str | Path) -> "RunDirectory":
-        """The run in the folder `path`; needs no right to write there."""
+        """The run in the folder `path`, which need not be writable."""
         path = Path(path)
         if not (path / "config.json").exists():
             raise ValueError(_not_a_run(path))
@@ -133,9 +133,9 @@ class RunDirectory:
 
         Args:
           new: the configuration asked for.
-          allowed: keys that may differ, nested ones as 'outer.inner'.
+          allowed: keys that may differ.
         """
-        was, now = _flatten(self.config), _flatten(json.loads(json.dumps(new)))
+        was, now = self.config, json.loads(json.dumps(new))
         differences = [
             f"{key}: {was.get(key, 'not set')} → {now.get(key, 'not set')}"
             for key in {**was, **now}
@@ -166,7 +166,7 @@ def safe_name(name: str) -> str:
 
 
 def installed_packages() -> dict[str, str]:
-    """The versions of what a run depends on, as far as it is installed."""
+    """Versions of the packages that a run depends on, where installed."""
     versions = {}
     for name in PACKAGES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
@@ -221,7 +221,7 @@ def _taken(descriptor: int) -> bool:
 
 
 def _not_a_run(path: Path) -> str:
-    """The sentence that helps to find the right path: the runs below, or near."""
+    """An error message that lists the runs below or near the path."""
     folder = next((p for p in [path, *path.parents[:-1]] if p.is_dir()), path)
     found = sorted(
         str(file.parent.relative_to(folder))
@@ -238,14 +238,3 @@ def _not_a_run(path: Path) -> str:
 
 def _same(a: Any, b: Any) -> bool:
     return a == b or json.dumps(a) == json.dumps(b)  # as text a NaN equals a NaN
-
-
-def _flatten(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested keys joined with dots."""
-    flat: dict[str, Any] = {}
-    for key, value in config.items():
-        if isinstance(value, dict) and value:
-            flat |= _flatten(value, f"{prefix}{key}.")
-        else:
-            flat[prefix + key] = value
-    return flat

@@ -12,7 +12,7 @@ RETRIES = 3  # attempts at work whose process was lost
 
 
 class LostError(RuntimeError):
-    """The process of a placed object has died, or its machine, or there is no core for it."""
+    """The process or machine of a placed object has died, or there is no core for it."""
 
 
 class Executor(Protocol):
@@ -21,35 +21,35 @@ class Executor(Protocol):
     remote: bool  # placed objects have a process, and a core, of their own
 
     def cores(self) -> int:
-        """How many there are to use."""
+        """Number of cores to use."""
 
     def place(self, make: Callable[..., Any], arguments: Sequence[tuple]) -> list[Any]:
-        """`make(*a)` for each `a`, made there. Their methods are called as if they were here.
+        """Make `make(*a)` there for each `a`; methods of the results are called as if here.
 
-        Raises a LostError if there are not as many cores.
+        Raises a LostError if there are not enough cores.
         """
 
     def call(self, objects: Sequence[Any], method: str, *arguments: Any) -> list[Any]:
-        """`method` of all of them at once, with the same arguments; results in their order.
+        """Call `method` of all objects at once with the same arguments; results in their order.
 
-        The result of one whose process has died is a LostError. Arguments are sent to each machine
-        once, however many of the objects are there.
+        If an object's process has died, its result is a LostError. Arguments are sent to each
+        machine once.
         """
 
     def release(self, objects: Sequence[Any]) -> None:
-        """End them, whatever they are at."""
+        """Stop the objects, even while they are busy."""
 
     def close(self) -> None:
-        """End all there is."""
+        """Stop everything."""
 
 
 class LocalExecutor:
-    """In this process, where whoever is placed may use all cores."""
+    """This process, in which an object may use all cores."""
 
     remote = False
 
     def cores(self) -> int:
-        """Those of this machine that this process may use."""
+        """Number of cores that this process may use."""
         return available_cores()
 
     def place(self, make: Callable[..., Any], arguments: Sequence[tuple]) -> list[Any]:
@@ -61,9 +61,9 @@ class LocalExecutor:
         return [getattr(placed, method)(*arguments) for placed in objects]
 
     def release(self, objects: Sequence[Any]) -> None:
-        """Close them."""
+        """Close the objects."""
         for placed in objects:
             placed.close()
 
     def close(self) -> None:
-        """Nothing to end."""
+        """Do nothing."""

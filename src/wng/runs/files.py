@@ -1,6 +1,6 @@
-"""Files that are wholly the old or wholly the new ones, whenever the process dies.
+"""Atomic files: always wholly old or wholly new, whenever the process dies.
 
-Nothing here can execute what it loads: bytes, and JSON whose checksum is part of it.
+Nothing here can execute what it loads: bytes, and JSON that includes its checksum.
 """
 
 import contextlib
@@ -15,9 +15,9 @@ from typing import Any
 ADVICE = {
     errno.ENOSPC: "free some space there; what was saved before is intact",
     errno.EDQUOT: "free some space there; what was saved before is intact",
-    errno.EACCES: "choose a folder that you may write to, with --out or --to",
-    errno.EPERM: "choose a folder that you may write to, with --out or --to",
-    errno.EROFS: "choose a folder that you may write to, with --out or --to",
+    errno.EACCES: "choose a writable folder with --out or --to",
+    errno.EPERM: "choose a writable folder with --out or --to",
+    errno.EROFS: "choose a writable folder with --out or --to",
 }
 
 
@@ -33,7 +33,7 @@ def one_sentence(path: Path) -> Iterator[None]:
 
 
 def write_atomic(path: Path, data: bytes) -> None:
-    """Put `data` at `path`, all of it or nothing; it has reached the disk when this returns."""
+    """Write all of `data` to `path` or nothing; it has reached the disk when this returns."""
     temporary = temporary_name(path)
     try:
         with one_sentence(path):
@@ -50,12 +50,12 @@ def write_atomic(path: Path, data: bytes) -> None:
 
 
 def temporary_name(path: Path) -> Path:
-    """Where `path` is prepared: in its own folder, since a rename is atomic only within a disk."""
+    """The temporary file for `path`: in the same folder, since a rename is atomic on one disk."""
     return path.with_name(f".{path.name}.tmp")
 
 
 def _sync_directory(directory: Path) -> None:
-    """A rename survives a power cut only after this."""
+    """Sync a folder: a rename survives a power cut only after this."""
     descriptor = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -69,7 +69,7 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """What `write_json` wrote, or a ValueError if a single byte has changed since."""
+    """What `write_json` wrote; ValueError if a single byte has changed since."""
     raw = read_bytes(path)
     try:
         content = json.loads(raw)
@@ -92,7 +92,7 @@ def _encode(content: dict[str, Any], path: Path) -> bytes:
 
 
 def read_bytes(path: Path) -> bytes:
-    """The whole file."""
+    """The content of a file; ValueError if it cannot be read."""
     try:
         return path.read_bytes()
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM as a wish, granted when the iteration is done."""
+"""Ctrl-C and SIGTERM as requests that are granted after the present iteration."""
 
 import contextlib
 import os
@@ -13,7 +13,7 @@ NOTICE = b"\nwng: saving after this iteration; press Ctrl-C again to stop at onc
 
 @dataclass
 class StopRequest:
-    """Whether somebody has asked the run to stop."""
+    """Whether the run has been asked to stop."""
 
     requested: bool = False
 

@@ -1,4 +1,4 @@
-"""One row of numbers for each iteration: metrics.csv for us, TensorBoard for the eye.
+"""One row of numbers per iteration, in metrics.csv and for TensorBoard.
 
 The last column of metrics.csv, crc32, is a checksum of the header and the row before it.
 """
@@ -9,7 +9,6 @@ import time
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 
 import numpy as np
 from tensorboardX.event_file_writer import EventsWriter
@@ -21,11 +20,11 @@ from wng.runs.files import one_sentence, read_bytes, write_atomic
 
 CHECKSUM = "crc32"
 FLUSH_SECONDS = 10.0
-ADVICE = "move it away to go on without the rows before"
+ADVICE = "move it away to continue without the earlier rows"
 
 
 class MetricsWriter:
-    """Writes rows so that each iteration is there exactly once, however often a run is resumed.
+    """Writes rows so that each iteration appears exactly once, however often a run is resumed.
 
     Args:
       directory: the run's folder.
@@ -51,7 +50,7 @@ class MetricsWriter:
         with one_sentence(self.path):
             self._file = self.path.open("ab", buffering=0)
             events.mkdir(exist_ok=True)
-            # A name of its own even for two sessions within a second: the file is overwritten.
+            # A unique name even for two sessions within a second: an existing file is overwritten.
             self._events = EventsWriter(str(events / "events"), f".{time.time_ns()}")
         # Tell TensorBoard to forget what an earlier session wrote after this point.
         last = kept[-1].get(x, math.nan) if kept else math.nan
@@ -86,7 +85,7 @@ class MetricsWriter:
             self.sync()
 
     def sync(self) -> None:
-        """Bring all rows to the disk. Call it before a checkpoint, whose past they are."""
+        """Flush all rows to disk. Call it before a checkpoint, which must not be ahead of them."""
         with one_sentence(self.path):
             os.fsync(self._file.fileno())
             self._events.flush()
@@ -101,12 +100,7 @@ class MetricsWriter:
     def __enter__(self) -> "MetricsWriter":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def _append(self, data: bytes) -> None:
@@ -131,7 +125,7 @@ def read_metrics(path: str | Path) -> dict[str, np.ndarray]:
 
 
 def _check_complete(path: Path, rows: list[dict[str, float]], saved: list[Path]) -> None:
-    """Rows are on the disk before the checkpoint that they lead to: raise if they are no more."""
+    """Raise a ValueError if rows that a checkpoint builds on have been lost."""
     reached = rows[-1].get("steps", math.inf) if rows else 0
     for newest in saved:
         if reached >= int(newest.stem):
@@ -153,13 +147,13 @@ def _header(columns: list[str]) -> bytes:
 
 
 def _format_row(columns: list[str], row: Mapping[str, float]) -> bytes:
-    """Numbers with all their digits, so that equal runs give equal bytes."""
+    """A row with all digits, so that equal runs give equal bytes."""
     values = ",".join(_text(row.get(name, math.nan)) for name in columns).encode()
     return values + b"," + _checksum(_header(columns), values) + b"\n"
 
 
 def _checksum(header: bytes, values: bytes) -> bytes:
-    """Not a number: under a name that is damaged it cannot pass for a metric."""
+    """A checksum that is not a number, so it cannot pass for a metric under a damaged name."""
     return b"#%08x" % zlib.crc32(header + b"\n" + values)
 
 
@@ -170,7 +164,7 @@ def _text(value: float) -> str:
 
 
 def _parse(path: Path, until: float = math.inf) -> tuple[list[str], list[dict[str, float]]]:
-    """Columns and rows up to iteration `until`. What follows the last newline was being written."""
+    """Columns and rows up to iteration `until`, without a last line that was cut off."""
     lines = read_bytes(path).split(b"\n")[:-1]
     try:
         columns = lines[0].decode().split(",") if lines else [CHECKSUM]

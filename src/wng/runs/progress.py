@@ -1,8 +1,7 @@
-"""How far the runs are: bars on a terminal, a line now and then elsewhere."""
+"""Progress of runs: bars on a terminal, an occasional line elsewhere."""
 
 import time
 from collections.abc import Mapping
-from types import TracebackType
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskID, TextColumn
@@ -16,7 +15,7 @@ class TrainingProgress:
     """Progress of one or several runs. A context manager.
 
     Args:
-      console: where to; by default standard output.
+      console: where to print; by default standard output.
     """
 
     def __init__(self, console: Console | None = None):
@@ -30,7 +29,7 @@ class TrainingProgress:
             _Steps(table_column=_fixed(justify="right")),
             _Rate(table_column=_fixed(justify="right")),
             _TimeLeft(table_column=_fixed(justify="right")),
-            # What is left of the line; the last fields are cut on a narrow terminal.
+            # The rest of the line; the last fields are cut on a narrow terminal.
             TextColumn("{task.fields[text]}", markup=False, table_column=_fixed(ratio=1)),
             console=self.console,
             expand=True,
@@ -55,12 +54,7 @@ class TrainingProgress:
         self._progress.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._progress.stop()
 
     def _print_line(self, name: str, done: int) -> None:
@@ -100,7 +94,7 @@ def _fixed(**settings: object) -> Column:
 
 
 def _count(number: float) -> str:
-    """In four characters or so: 950, 20.5k, 1.25M."""
+    """A number in about four characters: 950, 20.5k, 1.25M."""
     for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
         if number >= 0.9995 * size:
             return f"{number / size:.3g}{unit}"

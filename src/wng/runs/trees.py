@@ -1,4 +1,4 @@
-"""Any pytree as named arrays, and back."""
+"""Converts pytrees to named arrays and back."""
 
 from collections.abc import Mapping
 from typing import Any, TypeVar
@@ -53,7 +53,7 @@ def restore_tree(like: T, arrays: dict[str, np.ndarray]) -> T:
 
 
 def check_kinds(arrays: Mapping[str, Any], like: Mapping[str, np.ndarray]) -> None:
-    """Raise if `arrays` has other names, or one of another type or number of axes."""
+    """Raise a ValueError if `arrays` differs from `like` in names, types or numbers of axes."""
     for name in {**like, **arrays}:
         found, expected = arrays.get(name), like.get(name)
         if found is None or expected is None:

@@ -60,12 +60,12 @@ def diagnose(agent: Agent, rollouts: int = 8, number: int = 20) -> Spectrum:
     """
     if agent.family is not GRADIENT:
         raise ValueError(
-            f"{agent.title} is an evolution strategy, which has no differentiable objective: "
+            f"{agent.title} is an evolution strategy, whose objective has no gradient: "
             "`wng diagnose` needs a policy-gradient run."
         )
     check_count(rollouts, "rollouts", 1)
     if not isinstance(number, int) or not 2 <= number <= MOST:  # a ratio needs two
-        raise ValueError(f"number must be an integer from 2 to {MOST}, got {number!r}.")
+        raise ValueError(f"number must be a whole number from 2 to {MOST}, got {number!r}.")
     batch = agent.trainer.sample_batch(rollouts)
     networks = agent.trainer.state.networks
 
@@ -80,16 +80,8 @@ def diagnose(agent: Agent, rollouts: int = 8, number: int = 20) -> Spectrum:
     advantages = batch.advantages
     eigenvalues, size = spectrum(advantages, number)
     (noise,), _ = spectrum(jnp.roll(advantages, len(advantages) // 2), 1)
-    return Spectrum(
-        env=agent.env,
-        method=agent.title,
-        seed=agent.seed,
-        steps=agent.steps,
-        samples=len(advantages),
-        parameters=size,
-        eigenvalues=eigenvalues,
-        noise=abs(float(noise)),
-    )
+    who = agent.env, agent.title, agent.seed, agent.steps
+    return Spectrum(*who, len(advantages), size, eigenvalues, abs(float(noise)))
 
 
 def ratios(eigenvalues: Float[np.ndarray, " k"]) -> Float[np.ndarray, " k"]:
@@ -103,7 +95,7 @@ def describe(spectrum: Spectrum) -> str:
     values = spectrum.eigenvalues
     begin = (
         f"{spectrum.method} on {spectrum.env}, seed {spectrum.seed}, after {spectrum.steps:,} "
-        f"steps: {len(values)} leading Hessian eigenvalues of {spectrum.objective} with respect to "
+        f"steps: the {len(values)} leading Hessian eigenvalues of {spectrum.objective} for "
         f"the policy's {spectrum.parameters:,} parameters, from {spectrum.samples:,} steps."
     )
     if not values.any():
@@ -156,9 +148,8 @@ def draw_spectrum(spectra: Sequence[Spectrum], to: Path) -> Path:
     axis.plot([1, 1], [1, 1], ":", color=GRAY, lw=1, label="noise of the batch (and above)")
     axis.set_yscale("log")
     axis.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
-    axis.set_xlabel("i")
-    axis.set_ylabel("|λ₁| / |λᵢ|")
-    axis.set_title(f"Hessian of {spectra[0].objective}: leading eigenvalue over the i-th")
+    title = f"Hessian of {spectra[0].objective}: leading eigenvalue over the i-th"
+    axis.set(xlabel="i", ylabel="|λ₁| / |λᵢ|", title=title)
     axis.legend(frameon=False, fontsize=8)
     save(fig, to)
     return to
