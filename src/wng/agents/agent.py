@@ -90,6 +90,11 @@ class Agent:
         """Environment steps so far."""
         return self.trainer.steps
 
+    @property
+    def params(self) -> Any:
+        """Parameters of the policy, a pytree."""
+        return self.trainer.params
+
     def learn(
         self,
         steps: float,

@@ -17,7 +17,7 @@ from wng.estimator.checks import check_memory
 from wng.policy_gradient.batch import Batch
 from wng.policy_gradient.config import Config
 from wng.policy_gradient.learner import Learner, TrainState
-from wng.policy_gradient.networks import action_noise
+from wng.policy_gradient.networks import Policy, action_noise
 from wng.policy_gradient.problem import find_axes
 from wng.policy_gradient.rollouts import collect
 from wng.runs.checkpoint import check_info
@@ -93,6 +93,11 @@ class Trainer:
     def state(self) -> TrainState:
         """What learning remembers."""
         return self._progress.state
+
+    @property
+    def params(self) -> Policy:
+        """The policy, whose leaves are its parameters."""
+        return self.state.networks.policy
 
     @property
     def iteration(self) -> int:
