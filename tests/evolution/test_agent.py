@@ -152,7 +152,7 @@ def test_load_finds_the_family(trained: wng.Agent, tmp_path) -> None:
     assert (loaded.method, loaded.title) == ("ppo", "PPO")
     loaded.close()
     checkpoint.write_file(tmp_path / "other", {}, {"kind": "revolution"})
-    with pytest.raises(ValueError, match="other is not an agent of wng"):
+    with pytest.raises(ValueError, match="other does not hold an agent of wng"):
         wng.load(tmp_path / "other")
 
 
@@ -203,7 +203,7 @@ def test_a_run_is_not_overwritten_by_an_agent_that_does_not_continue_it(tmp_path
     with pytest.raises(ValueError, match="does not continue"):
         tiny().learn(1, progress=False, run=run)
     assert wng.load(run.path).steps == 3 * GENERATION
-    with pytest.raises(ValueError, match="has seed 0 and this agent seed 1"):
+    with pytest.raises(ValueError, match="has seed 0 and this agent has seed 1"):
         tiny(seed=1).restore(run)
 
 
@@ -291,7 +291,7 @@ def test_an_embedding_of_ones_own(tmp_path) -> None:
         ({"embedding": 3}, "an embedding is a name, a function"),
         ({"env": "wng/PointWal-v0"}, "did you mean 'wng/PointWall-v0'"),
         ({"method": "wnse"}, "there is no method 'wnse': did you mean 'wnes'"),
-        ({"method": "wnpg"}, "there is no method 'wnpg'"),
+        ({"method": "wnpg"}, "there is no setting 'population'"),
         ({"env": "Blackjack-v1"}, "only Box observations"),
         ({"env": "wng/ProbeCounter-v0"}, "'wng/ProbeCounter-v0' has no time limit"),
         ({"backend": "mujoco"}, "cannot run on backend 'mujoco'"),
