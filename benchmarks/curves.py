@@ -18,14 +18,15 @@ import numpy as np
 
 import wng
 from wng.cli.look import find_runs
-from wng.experiments.output import figure, markdown_table, save, write_csv
+from wng.experiments.drawing import draw_panels
+from wng.experiments.output import markdown_table, write_csv
 from wng.experiments.statistics import bootstrap_band, on_grid
 from wng.policy_gradient.methods import METHODS
 from wng.runs.directory import RunDirectory
 from wng.runs.metrics import read_metrics
 
 Curves = dict[str, list[tuple[np.ndarray, np.ndarray]]]
-COLORS = {"WNPG": "C3", "WTRPO": "C1", "BG-WNPG": "C5", "TRPO": "C0", "PPO": "C2"}
+PEER = "SB3 PPO"
 
 
 def collect(folder: Path) -> tuple[Curves, list[list[object]]]:
@@ -71,29 +72,13 @@ def spread(values: np.ndarray) -> str:
 
 
 def draw(curves: Curves, env: str, to: Path) -> None:
-    """The methods in one panel, as far as all have got."""
+    """Draw the methods in one panel, up to the end of the shortest run."""
     shortest = min(steps[-1] for runs in curves.values() for steps, _ in runs)
-    fig, (axis,) = figure(1, 1, (9, 4.6))
-    for k, (title, runs) in enumerate(curves.items()):
-        ends = [np.searchsorted(steps, shortest, "right") for steps, _ in runs]
-        cut = [(s[:end], r[:end]) for (s, r), end in zip(runs, ends, strict=True)]
-        grid, values = on_grid(cut, bins=40)
-        peer = "SB3" in title
-        color = COLORS.get(title, "0.4" if peer else f"C{k + 4}")
-        axis.plot(
-            grid,
-            values.mean(axis=0),
-            label=f"{title} ({len(runs)} seeds)",
-            lw=1.8,
-            color=color,
-            ls=":" if peer else "-",
-        )
-        axis.fill_between(grid, *bootstrap_band(values), color=color, alpha=0.12, lw=0)
-    axis.set_xlabel("environment steps")
-    axis.set_ylabel("return")
-    axis.set_title(env)
-    axis.legend(frameon=False, fontsize=8)
-    save(fig, to)
+    cut = {
+        title: [(steps[steps <= shortest], values[steps <= shortest]) for steps, values in runs]
+        for title, runs in curves.items()
+    }
+    draw_panels({env: cut}, to, bins=40)
 
 
 def main() -> None:
@@ -108,7 +93,7 @@ def main() -> None:
     env = RunDirectory.open(find_runs(args.runs)[0]).record["env"]
     write_csv(args.out / "final.csv", ["method", "seed", "steps", "mean", "std"], final)
     if args.peer:
-        curves["SB3 PPO"] = peer_curves(args.peer)
+        curves[PEER] = peer_curves(args.peer)
     binned = [
         (title, k, grid, value)
         for title, runs in curves.items()

@@ -17,6 +17,7 @@ import argparse
 import time
 from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 import gymnasium
 import jax
@@ -25,7 +26,7 @@ import numpy as np
 from mujoco.rollout import Rollout
 
 import wng
-from wng.envs.mujoco_batch import default_threads
+from wng.envs.mujoco_batch import MujocoBatch, default_threads
 from wng.experiments.output import markdown_table
 
 POINT, QUADRUPED = "wng/PointWall-v0", "wng/QuadrupedWall-v0"
@@ -40,28 +41,29 @@ def seconds(work: Callable[[], Any]) -> float:
 
 def generation(env: str, method: str, steps: int, **settings: Any) -> tuple[Any, Callable, int]:
     """An agent, its generation, and the environment steps in it."""
-    agent = wng.Evolution(env, method, horizon=steps, **settings)
-    return agent, agent._trainer.iterate, agent.config.population * steps
+    agent = wng.Agent(env, method, horizon=steps, **settings)
+    return agent, agent.trainer.iterate, agent.config.population * steps
 
 
-def bare_mujoco(agent: Any) -> Callable[[], Any]:
+def bare_mujoco(steps: int, population: int) -> Callable[[], Any]:
     """The steps of MuJoCo in a generation of the quadruped on all cores, and nothing else.
 
     From the same initial states with the same controls: how long a step takes depends on them.
     """
-    stepper = agent._trainer.population.blocks[0].evaluator._stepper
-    batch, step, taken = stepper._batch, stepper.step, []
-    stepper.reset(0)
-    states = batch.states
+    step = MujocoBatch.step
+    taken: list[tuple[MujocoBatch, np.ndarray, np.ndarray]] = []
 
-    def record(actions: np.ndarray) -> Any:
-        taken.append(actions)
-        return step(actions)
+    def record(batch: MujocoBatch, actions: np.ndarray) -> Any:
+        taken.append((batch, batch.states.copy(), actions))
+        return step(batch, actions)
 
-    stepper.step = record
-    agent._trainer.iterate()
-    stepper.step = step
-    controls = np.stack(taken, axis=1).astype(float).repeat(batch.task.frame_skip, axis=1)
+    with mock.patch.object(MujocoBatch, "step", record):
+        agent, iterate, _ = generation(QUADRUPED, "es", steps, population=population)
+        iterate()
+        agent.close()
+    batch, states, _ = taken[0]
+    controls = np.stack([actions for *_, actions in taken], axis=1).astype(float)
+    controls = controls.repeat(batch.task.frame_skip, axis=1)
     model, threads = batch.task.model, default_threads()
     data = [mujoco.MjData(model) for _ in range(threads)]
     pool = Rollout(nthread=threads)
@@ -116,9 +118,12 @@ def main() -> None:
     agent, run, steps = generation(QUADRUPED, "es", args.steps, population=args.members)
     agents.append(agent)
     work["QuadrupedWall es"] = (run, 5 * steps)
-    work["bare mujoco.rollout"] = (bare_mujoco(agent), 5 * (args.members + 1) * args.steps)
+    work["bare mujoco.rollout"] = (
+        bare_mujoco(args.steps, args.members),
+        5 * (args.members + 1) * args.steps,
+    )
     if not args.no_peers:
-        peer = peer_generation(args.members, args.steps, agent._trainer.policy)
+        peer = peer_generation(args.members, args.steps, agent.trainer.policy)
         work["QuadrupedWall evosax + Gymnasium"] = (peer, 5 * steps)
     for run, _ in work.values():
         run()  # compiles

@@ -4,7 +4,7 @@
     python benchmarks/policy_gradient.py
 
 Hopper-v5, 8 environments, 2048 steps per iteration, 10 epochs of minibatches of 64, 64×64 tanh
-networks, observations and rewards normalised: the same for all but the two that say `tuned`, which
+networks, observations and rewards normalized: the same for all but the two that say `tuned`, which
 run with their own minibatches. Each contender takes turns for
 `--rounds` rounds of `--iterations` iterations after a first one that compiles; the best round
 counts. The machine's absolute speed does not matter, the ratios do.

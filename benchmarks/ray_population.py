@@ -22,8 +22,9 @@ import jax
 import numpy as np
 
 import wng
-from wng.execution.ray import LocalExecutor, RayExecutor
+from wng.execution.ray import RayExecutor
 from wng.experiments.output import markdown_table
+from wng.runs.executor import LocalExecutor
 
 QUADRUPED = "wng/QuadrupedWall-v0"
 CORES = (2, 8, 32, 128, 512, 2048, 10_000)
@@ -51,19 +52,19 @@ class Weighed(LocalExecutor):
 
 def digest(agent: Any) -> str:
     """Of the parameters."""
-    return hashlib.sha256(np.asarray(agent._trainer.state.center).tobytes()).hexdigest()
+    return hashlib.sha256(np.asarray(agent.trainer.state.center).tobytes()).hexdigest()
 
 
 def contest(rounds: int, executor: RayExecutor) -> tuple[dict[str, float], int, bool]:
     """Seconds of a generation's episodes, the members, and whether the outcome is the same."""
     agents = {
-        "local": wng.Evolution(QUADRUPED, "wnes"),
-        "ray": wng.Evolution(QUADRUPED, "wnes", executor=executor),
+        "local": wng.Agent(QUADRUPED, "wnes"),
+        "ray": wng.Agent(QUADRUPED, "wnes", executor=executor),
     }
     best = dict.fromkeys(agents, np.inf)
     for number in range(rounds + 1):
         for name, agent in agents.items():
-            seconds = agent._trainer.iterate()["seconds_episodes"]
+            seconds = agent.trainer.iterate()["seconds_episodes"]
             if number:  # the first compiles
                 best[name] = min(best[name], seconds)
         print(f"  round {number} of {rounds}", best, flush=True)
@@ -79,12 +80,12 @@ def weigh() -> list[list[str]]:
     rows = []
     for hidden, kind in (((16,), "toeplitz"), ((64, 64), "toeplitz"), ((256, 256), "dense")):
         scale = Weighed()
-        agent = wng.Evolution(
+        agent = wng.Agent(
             QUADRUPED, "es", executor=scale, hidden=hidden, policy=kind, population=40, horizon=2
         )
-        agent._trainer.iterate()
+        agent.trainer.iterate()
         agent.close()
-        size = agent._trainer.state.center.size
+        size = agent.trainer.state.center.size
         rows.append([f"{size:,}", f"{scale.sent:,}", f"{scale.returned / 41:,.0f}"])
     return rows
 

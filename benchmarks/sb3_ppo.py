@@ -4,7 +4,7 @@
     python benchmarks/sb3_ppo.py --env InvertedDoublePendulum-v5 --steps 1000000 --seeds 0 1 2 3 4
 
 The hyperparameters are those of `wng train ppo --settings released --num-envs 8`: 8 environments,
-2048 steps an iteration, 10 epochs of minibatches of 64, observations and rewards normalised.
+2048 steps an iteration, 10 epochs of minibatches of 64, observations and rewards normalized.
 Each episode's return is appended to OUT/seed<k>.csv as it ends; the deterministic policy is
 evaluated over 20 episodes at the end (OUT/final.csv).
 """
@@ -40,8 +40,8 @@ class EpisodeWriter(BaseCallback):
         return True
 
 
-def normalised(env: str, seed: int, num_envs: int) -> VecNormalize:
-    """`num_envs` environments with running normalisation of observations and rewards."""
+def normalized(env: str, seed: int, num_envs: int) -> VecNormalize:
+    """`num_envs` environments with running normalization of observations and rewards."""
     return VecNormalize(make_vec_env(env, n_envs=num_envs, seed=seed), gamma=0.99)
 
 
@@ -76,10 +76,10 @@ def main() -> None:
     torch.set_num_threads(1)
     args.out.mkdir(parents=True, exist_ok=True)
     for seed in args.seeds:
-        env = normalised(args.env, seed, 8)
+        env = normalized(args.env, seed, 8)
         model = make_ppo(env, seed)
         model.learn(args.steps, callback=EpisodeWriter(args.out / f"seed{seed}.csv"))
-        evaluation = normalised(args.env, 10_000 + seed, 1)
+        evaluation = normalized(args.env, 10_000 + seed, 1)
         evaluation.obs_rms, evaluation.training, evaluation.norm_reward = env.obs_rms, False, False
         returns, _ = evaluate_policy(
             model, evaluation, n_eval_episodes=20, return_episode_rewards=True

@@ -122,7 +122,7 @@ def main() -> None:
 
 
 def print_winners(path: Path) -> None:
-    """Each method's candidates, best first, by their normalised score."""
+    """Each method's candidates, best first, by their normalized score."""
     with path.open() as file:
         rows = list(csv.DictReader(file))
     best = {env: max(float(r["score"]) for r in rows if r["env"] == env) for env, _ in TASKS}

@@ -66,7 +66,7 @@ def run(method: str, settings: dict[str, Any], seed: int) -> list[object]:
     # From the configuration's own defaults: a candidate is what it says and nothing else.
     chosen: dict[str, Any] = {**METHODS[method].axes, **settings}
     config = wng.EvolutionConfig(**chosen)
-    agent = wng.Evolution(ENV, method, seed, config=config)
+    agent = wng.Agent(ENV, method, seed, config=config)
     rows: list[dict[str, float]] = []
     agent.learn(STEPS, progress=False, callback=lambda _, row: rows.append(row))
     agent.close()

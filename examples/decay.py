@@ -1,14 +1,14 @@
 """Fit two exponential decays to noisy measurements: `python examples/decay.py [picture.png]`.
 
-No reinforcement learning here: a drug leaves the blood, a dye stops glowing, an isotope decays,
-and the measured signal is a sum of a fast and a slow exponential,
+There is no reinforcement learning here. A drug leaves the blood, a dye stops glowing, an isotope
+decays, and the measured signal is the sum of a fast and a slow exponential:
 
     y(t) = e^{a₁ − k₁t} + e^{a₂ − k₂t} + c.
 
 Fitting it is a classic ill-conditioned problem: very different parameters give almost the same
-curve. Gradient descent crawls along that valley. What matters is how far the *curve* moves, not
-how far the parameters do, and that is what the Wasserstein geometry measures: the behaviour of
-this model is its cloud of points (t, y(t)).
+curve, and gradient descent crawls along that valley. What matters is how far the *curve* moves,
+not how far the parameters move, and the Wasserstein geometry measures exactly that: the behavior
+of this model is its cloud of points (t, y(t)).
 """
 
 import sys
@@ -41,7 +41,7 @@ start: Params = {"a": jnp.array([0.0, 0.0]), "k": jnp.array([1.6, 4.5]), "c": jn
 
 
 def model(params: Params) -> jax.Array:
-    """The predicted signal at every measured time."""
+    """Predict the signal at every measured time."""
     return jnp.exp(params["a"][:, None] - params["k"][:, None] * t).sum(0) + params["c"]
 
 
@@ -51,13 +51,13 @@ def loss_fn(params: Params) -> jax.Array:
 
 
 def behavior_fn(params: Params) -> jax.Array:
-    """What the model does, as points: [256, 2]."""
+    """Return what the model does, as points [256, 2]."""
     return jnp.stack([t, model(params)], axis=1)
 
 
 # --- training ---------------------------------------------------------------------------------
 def train(optimizer: optax.GradientTransformationExtraArgs) -> tuple[jax.Array, Params]:
-    """Losses of `STEPS` steps, and the parameters after `SHOWN_STEP` of them."""
+    """Return the losses of `STEPS` steps and the parameters after `SHOWN_STEP` of them."""
 
     def step(carry: tuple[Params, optax.OptState], key: jax.Array):  # type: ignore[no-untyped-def]
         params, state = carry
@@ -73,7 +73,7 @@ def train(optimizer: optax.GradientTransformationExtraArgs) -> tuple[jax.Array, 
 def best(
     make: Callable[[float], optax.GradientTransformation], grid: tuple[float, ...]
 ) -> tuple[float, np.ndarray, Params]:
-    """The learning rate of `grid` whose median loss is lowest: every method chooses its own."""
+    """Train with every learning rate of `grid` and return the run with the lowest median loss."""
     runs = []
     for rate in grid:
         train_once = jax.jit(lambda r=rate: train(optax.with_extra_args_support(make(r))))
@@ -83,13 +83,13 @@ def best(
 
 
 def wasserstein_sgd(rate: float) -> optax.GradientTransformation:
-    """Gradient descent behind the Wasserstein natural gradient: the one line to add."""
+    """Put the Wasserstein natural gradient before SGD: the one line to add."""
     damping = wng.Damping(1e-3, relative=True)
     return optax.chain(wng.scale_by_wasserstein(num_basis=10, damping=damping), optax.sgd(rate))
 
 
 def main() -> None:
-    """Train three ways, print the table, draw the picture."""
+    """Train with each method, print the table, draw the picture."""
     picture = sys.argv[1] if len(sys.argv) > 1 else "decay.png"
     flat, unravel = ravel_pytree(start)
     residuals = jax.jit(lambda x: model(unravel(jnp.asarray(x, jnp.float32))) - y)
@@ -116,7 +116,7 @@ def main() -> None:
 
 
 def draw(results: dict[str, tuple[float, np.ndarray, Params]], floor: float, path: str) -> None:
-    """Left: the fits after a few steps. Right: distance to the best fit."""
+    """Draw the fits after a few steps (left) and the distance to the best fit (right)."""
     colors = {"sgd": "#8a8f98", "adam": "#4c78a8", "wng + sgd": "#d1495b"}
     figure, (left, right) = plt.subplots(1, 2, figsize=(10, 3.9), layout="constrained")
     left.plot(t, y, ".", color="#c9ccd1", markersize=4, label="measurements")

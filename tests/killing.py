@@ -1,6 +1,5 @@
 """`wng train … --resume`, killed again and again, beside the run that nobody disturbs."""
 
-import os
 import random
 import subprocess
 import sys
@@ -11,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from wng.agents.agent import Agent
 from wng.runs import checkpoint
 from wng.runs.metrics import read_metrics
-from wng.runs.training import Trainable
 
 DRIVER = """
 from wng.runs import training
@@ -47,7 +46,7 @@ def as_flags(settings: dict[str, Any]) -> list[str]:
 def kill_and_compare(
     flags: list[str],
     folder: Path,
-    whole: Trainable,
+    whole: Agent,
     steps: int,
     kills: int,
     check: Callable[[int], None] = lambda iteration: None,
@@ -62,12 +61,12 @@ def kill_and_compare(
       kills: how many.
       check: of what else the folder must hold, given the iteration of its checkpoint.
     """
-    command = [sys.executable, "-c", DRIVER, "train", *flags, "--steps", str(steps), "--resume"]
-    quiet = os.environ | {"WNG_QUIET": "1"}
+    more = ["--steps", str(steps), "--resume", "--quiet"]
+    command = [sys.executable, "-c", DRIVER, "train", *flags, *more]
     moments = random.Random(0)
     reached: list[int] = []
     for kill in range(kills):
-        process = subprocess.Popen(command, env=quiet)
+        process = subprocess.Popen(command)
         if kill % 5 == 1:  # while it starts: imports, environments, compilation
             time.sleep(moments.uniform(0.2, 3))
         else:
@@ -84,14 +83,15 @@ def kill_and_compare(
             reached.append(info["iteration"])
             assert rows(folder) >= info["iteration"]
             check(info["iteration"])
-    subprocess.run(command, check=True, env=quiet)
+    subprocess.run(command, check=True)
 
     whole.learn(steps, progress=False)
-    expected, counters = whole._checkpoint()
+    expected, counters = whole.trainer.checkpoint()
     whole.close()
     arrays, info, problems = checkpoint.read_latest(folder / "checkpoints")
     assert problems == []
-    assert info == {**counters, "config": info["config"], "step": steps}
+    identity = {"kind": whole.family.kind, "method": whole.method}
+    assert info == {**counters, **identity, "config": info["config"], "step": steps}
     assert arrays.keys() == expected.keys()
     for name in arrays:
         np.testing.assert_array_equal(arrays[name], expected[name], err_msg=name)

@@ -29,7 +29,7 @@ from wng.estimator import (
     scale_by_metric,
     scale_by_wasserstein,
 )
-from wng.evolution.config import EvolutionConfig
+from wng.evolution.config import EvolutionConfig, StrategyConfig
 from wng.evolution.strategy import BGES, BGWNES, ES, NSRES, WNES, Strategy
 from wng.execution.ray import RayExecutor
 from wng.policy_gradient.config import Config
@@ -60,6 +60,7 @@ __all__ = [
     "RayExecutor",
     "RunDirectory",
     "Strategy",
+    "StrategyConfig",
     "Trajectory",
     "WassersteinMetric",
     "__version__",

@@ -1,5 +1,6 @@
 """`wng` as if typed."""
 
+import re
 import sys
 
 import pytest
@@ -23,3 +24,16 @@ def sentence_of(capsys: pytest.CaptureFixture) -> str:
     assert error.startswith("wng: ")
     assert error.count("\n") == 1
     return error
+
+
+def text_of(capsys: pytest.CaptureFixture) -> str:
+    """What tyro prints about a wrong flag, on standard error, without the box around it."""
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert "Traceback" not in printed.err
+    return without_boxes(printed.err)
+
+
+def without_boxes(text: str) -> str:
+    """The words of a text in boxes."""
+    return " ".join(re.sub("[│╭╮╰╯─]|--+(?![a-z])", " ", text).split())

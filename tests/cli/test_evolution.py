@@ -10,12 +10,12 @@ from pathlib import Path
 import imageio.v3 as imageio
 import numpy as np
 import pytest
-from commands import run, sentence_of
+from commands import run, sentence_of, text_of
 from PIL import Image, ImageSequence
 
 import wng
 from wng import cli
-from wng.cli.train import Evolve, Train
+from wng.agents.registry import EVOLUTION
 from wng.evolution.methods import METHODS, preset
 from wng.evolution.trainer import EvolutionTrainer
 from wng.policy_gradient.methods import METHODS as GRADIENT_METHODS
@@ -89,42 +89,10 @@ def test_resumed_is_uninterrupted(monkeypatch, capsys, tmp_path, evolved: Path) 
     assert "Stopped at 800 of 2,000 steps" in printed
     command = next(x for x in printed.splitlines() if x.startswith("  wng train"))
     assert run(monkeypatch, *shlex.split(command)[1:]) == 0
-    assert "Going on from step 800" in capsys.readouterr().out
+    assert "Resuming at step 800" in capsys.readouterr().out
     resumed = wng.load(tmp_path / FOLDER / "wnes" / "seed0")
-    for name, array in wng.load(evolved)._checkpoint()[0].items():
-        np.testing.assert_array_equal(resumed._checkpoint()[0][name], array, err_msg=name)
-
-
-def test_help_shows_the_flags_of_the_family(monkeypatch, capsys) -> None:
-    assert run(monkeypatch, "train", "bgwnes", "--help") == 0
-    text = capsys.readouterr().out
-    for heading in Evolve.headings.values():
-        assert text.count(f"\n  {heading}\n") == 1
-    flat = " ".join(text.split())
-    for flag in ("--population", "--sigma", "--delta", "--beta", "--policy", "--horizon", "--env"):
-        assert flag in flat
-    for flag in ("--rollout", "--gamma", "--clip-range", "--radius"):
-        assert flag not in flat
-    config = preset("bgwnes")
-    assert f"Members of a generation, in antithetic pairs. (default: {config.population})" in flat
-    assert f"negative: move behaviours. (default: {config.delta})" in flat
-    assert "Environment steps in all. (default: 1000000)" in flat
-    assert run(monkeypatch, "train", "wnpg", "--help") == 0
-    flat = " ".join(capsys.readouterr().out.split())
-    assert "--rollout" in flat
-    assert "--population" not in flat
-    for heading in Train.headings.values():
-        assert heading in flat
-
-
-def test_help_shows_the_defaults_of_the_task(monkeypatch, capsys) -> None:
-    words = ("train", "wnes", "--env", "wng/QuadrupedWall-v0", "--settings", "paper", "--help")
-    assert run(monkeypatch, *words) == 0
-    flat = " ".join(capsys.readouterr().out.split())
-    population = preset("wnes", "paper", "wng/QuadrupedWall-v0").population
-    assert f"in antithetic pairs. (default: {population})" in flat
-    assert "(default: 64 64)" in flat
-    assert "(default: reward-to-go)" in flat
+    for name, array in wng.load(evolved).trainer.checkpoint()[0].items():
+        np.testing.assert_array_equal(resumed.trainer.checkpoint()[0][name], array, err_msg=name)
 
 
 def test_methods(monkeypatch, capsys) -> None:
@@ -154,17 +122,18 @@ def test_methods(monkeypatch, capsys) -> None:
         ("wnes", "wnes"),
         ("BG-WNES", "bgwnes"),
         ("ES-clip", "esclip"),
-        ("NSR-ES --env X --seed 3", "nsres"),
-        ("--env X --hidden 8 8 --delta -0.5 wnes", "wnes"),  # the method last
+        ("NSR-ES --seed 3", "nsres"),
+        ("wnes --hidden 8 8 --delta -0.5", "wnes"),
         ("nsres --geometry wasserstein", "novelty_wasserstein"),
         ("es --proximity none", "es"),
         ("esclip --max-norm 2", "esclip"),
     ],
 )
 def test_names_of_methods_and_combinations(words: str, name: str) -> None:
-    command = cli.parse("train", words.split())
-    assert isinstance(command, Evolve)
-    assert command.name == name
+    command = cli.parse("train", [*words.split(), "--env", "X"])
+    assert command.family is EVOLUTION
+    assert command.job(0).method == name
+    assert command.job(0).family is EVOLUTION
     if name in METHODS:
         axes = METHODS[name].axes
         assert {axis: getattr(command.config, axis) for axis in axes} == axes
@@ -172,9 +141,10 @@ def test_names_of_methods_and_combinations(words: str, name: str) -> None:
 
 def test_flags_reach_the_configuration() -> None:
     words = (
-        "wnes --env X --delta=-0.5 --beta -0.25 --hidden 8 9 --no-relative-damping --shaping ranks"
+        "wnes --env X --delta=-0.5 --beta -0.25 --hidden 8 9 --no-relative-damping --shaping ranks "
+        "--policy dense"
     )
-    config = cli.parse("train", [*words.split(), "--policy", "dense"]).config
+    config = cli.parse("train", words.split()).config
     assert (config.delta, config.beta, config.hidden) == (-0.5, -0.25, (8, 9))
     assert (config.relative_damping, config.shaping, config.policy) == (False, "ranks", "dense")
 
@@ -184,36 +154,25 @@ def test_flags_reach_the_configuration() -> None:
     [
         (f"train wnse --env {POINT}", "did you mean 'wnes'?"),
         ("train wnes --env wng/PointWal-v0", "did you mean 'wng/PointWall-v0'?"),
-        (f"train wnes --env {POINT} --popluation 8", "did you mean '--population'?"),
-        (f"train wnes --env {POINT} --rollout 8", "'wng train' has no flag '--rollout'"),
-        (f"train wnpg --env {POINT} --population 8", "'wng train' has no flag '--population'"),
         (f"train wnes --env {POINT} --embedding final-sate", "did you mean 'final-state'?"),
         (f"train wnes --env {POINT} --embedding state-action", "looks at single steps"),
         (f"train wnes --env {POINT} --embedding nowhere:f", "'nowhere:f' cannot be imported"),
         (f"train wnes --env {POINT} --population 7", "population=7 must be even"),
         (f"train wnes --env {POINT} --population 7 --seeds 0-1", "population=7 must be even"),
-        (f"train wnes --env {POINT} --population 8.5", "--population takes a whole number"),
-        (f"train wnes --env {POINT} --population 10", "num_basis=20 needs as many behaviours"),
-        (f"train wnes --env {POINT} --sigma x", "--sigma takes a number, got 'x'"),
+        (f"train wnes --env {POINT} --population 10", "num_basis=20 needs as many behaviors"),
         (f"train wnes --env {POINT} --sigma 0", "sigma must be finite, positive"),
         (f"train wnes --env {POINT} --delta 2", "delta must be finite and at most 1"),
         (f"train wnes --env {POINT} --geometry wasserstien", "did you mean 'wasserstein'?"),
-        (f"train wnes --env {POINT} --geometry fisher", "--geometry 'fisher' is unknown"),
-        (f"train nsres --env {POINT} --proximity clip", "--proximity 'clip' is unknown"),
-        (f"train wnes --env {POINT} --policy toplitz", "did you mean 'toeplitz'?"),
-        (f"train wnes --env {POINT} --shaping rank", "did you mean 'ranks'?"),
-        (f"train wnes --env {POINT} --backend mujocco", "did you mean 'mujoco'?"),
+        (f"train wnes --env {POINT} --geometry fisher", "there is no geometry 'fisher'"),
+        (f"train nsres --env {POINT} --proximity clip", "there is no proximity 'clip'"),
         (f"train wnes --env {POINT} --backend mujoco", "cannot run on backend 'mujoco'"),
-        (f"train wnes --env {POINT} --settings papr", "did you mean 'paper'?"),
         (f"train wnes --env {POINT} --seed -1", "seed must be a whole number from 0"),
         (f"train wnes --env {POINT} --seeds 3-1", "must look like 0-4 or 0,3,7"),
         ("train wnes --env wng/PointWal-v0 --seeds 0-1", "did you mean 'wng/PointWall-v0'?"),
         (f"train wnes --env {POINT} --seeds 0-1 --embedding final-sate", "'final-state'?"),
         ("train wnes --env wng/ProbeCounter-v0", "has no time limit"),
-        ("train wnes", "--env is missing"),
         ("methods wnse", "did you mean 'wnes'?"),
         ("mpa x", "did you mean 'wng map'?"),
-        ("map", "PATH is missing"),
         ("map nothing", "nothing does not exist"),
         ("map .", ". is not a run"),
     ],
@@ -223,6 +182,32 @@ def test_a_mistake_is_one_sentence(monkeypatch, capsys, tmp_path, words: str, me
     assert run(monkeypatch, *words.split()) == 2
     assert message in sentence_of(capsys)
     assert list(tmp_path.iterdir()) == []  # refused before anything was begun
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("train wnes", "Missing from wng train wnes: --env STR"),
+        (f"train wnes --env {POINT} --popluation 8", "Unrecognized options: --popluation, 8"),
+        (f"train wnes --env {POINT} --popluation 8", "Perhaps you meant: --population INT"),
+        (f"train wnes --env {POINT} --rollout 8", "Unrecognized options: --rollout, 8"),
+        (f"train wnpg --env {POINT} --population 8", "Unrecognized options: --population, 8"),
+        (f"train wnes --env {POINT} --population 8.5", "Error parsing --population: "),
+        (f"train wnes --env {POINT} --sigma x", "Error parsing --sigma: "),
+        (f"train wnes --env {POINT} --policy toplitz", "'--policy'. Expected one of ('toeplitz'"),
+        (f"train wnes --env {POINT} --shaping rank", "('standardize', 'ranks')"),
+        (f"train wnes --env {POINT} --backend mujocco", "invalid choice 'mujocco' for argument"),
+        (f"train wnes --env {POINT} --settings papr", "('tuned', 'paper', 'released')"),
+        (f"train es --env {POINT} --executor rey", "Expected one of ('local', 'ray')"),
+        (f"train --env {POINT} wnes", "Unrecognized options: wnes"),  # the method comes first
+        ("map", "Missing from wng map: PATH"),
+    ],
+)
+def test_a_wrong_flag_is_named(monkeypatch, capsys, tmp_path, words: str, message: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(monkeypatch, *words.split()) == 2
+    assert message in text_of(capsys)
+    assert list(tmp_path.iterdir()) == []
 
 
 def durations(path: Path) -> list[int]:
@@ -254,7 +239,7 @@ def test_a_map_shows_some_generations_of_many(monkeypatch, tmp_path, evolved: Pa
 
 def test_what_has_no_map(monkeypatch, capsys, gradient: Path, tmp_path) -> None:
     assert run(monkeypatch, "map", str(gradient)) == 2
-    assert "has no maps: only wall tasks trained by evolution have" in sentence_of(capsys)
+    assert "only runs of evolution strategies on wall tasks do" in sentence_of(capsys)
     other = wng.RunDirectory.create(tmp_path, "CartPole-v1", "es", 0, {})
     assert run(monkeypatch, "map", str(other.path)) == 2
     assert "CartPole-v1 has no map: only the wall tasks have one" in sentence_of(capsys)
@@ -300,8 +285,7 @@ def test_an_embedding_and_an_environment_of_ones_own(monkeypatch, capsys, tmp_pa
     )
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setenv("WNG_QUIET", "1")
-    words = ("nsres", "--embedding", "mine_evolved:speed")
+    words = ("nsres", "--quiet", "--embedding", "mine_evolved:speed")
     assert train(monkeypatch, tmp_path, *words, generations=1, env="mine_evolved:Mine-v0") == 0
     folder = tmp_path / "mine_evolved-Mine-v0" / "nsres" / "seed0"
     capsys.readouterr()
@@ -315,8 +299,9 @@ def test_an_embedding_and_an_environment_of_ones_own(monkeypatch, capsys, tmp_pa
 def test_seeds(monkeypatch, capsys, tmp_path, evolved: Path) -> None:
     assert train(monkeypatch, tmp_path, "wnes", "--seeds", "0-1") == 0
     assert "over 2 seeds (mean policy of each)" in capsys.readouterr().out
-    alone = wng.load(evolved)._checkpoint()[0]
-    ends = [wng.load(tmp_path / FOLDER / "wnes" / f"seed{k}")._checkpoint()[0] for k in (0, 1)]
+    alone = wng.load(evolved).trainer.checkpoint()[0]
+    folders = [tmp_path / FOLDER / "wnes" / f"seed{k}" for k in (0, 1)]
+    ends = [wng.load(folder).trainer.checkpoint()[0] for folder in folders]
     for name in alone:
         np.testing.assert_array_equal(ends[0][name], alone[name], err_msg=name)
     assert not np.array_equal(ends[0]["strategy/center"], ends[1]["strategy/center"])
@@ -325,9 +310,8 @@ def test_seeds(monkeypatch, capsys, tmp_path, evolved: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        ("pg --env CartPole-v1 --executor ray", "has nothing to spread in one run of pg: add --se"),
+        ("pg --env CartPole-v1 --executor ray", "cannot distribute a single run of pg: add --seed"),
         ("es --env wng/PointWall-v0 --ray-address auto", "with --executor ray only: add that"),
-        ("es --env wng/PointWall-v0 --executor rey", "'rey' is unknown: did you mean 'ray'?"),
         ("es --env wng/PointWall-v0 --executor ray --ray-address 127.0.0.1:9", "no Ray cluster"),
     ],
 )
@@ -340,10 +324,10 @@ def test_executors_that_cannot_be(monkeypatch, capsys, tmp_path, words, sentence
 
 @pytest.mark.slow
 def test_a_run_begun_here_is_resumed_on_ray(monkeypatch, tmp_path) -> None:
-    monkeypatch.setenv("WNG_QUIET", "1")
-    assert train(monkeypatch, tmp_path / "whole", "bgwnes") == 0
-    assert train(monkeypatch, tmp_path / "parts", "bgwnes", generations=2) == 0
-    resumed = ("bgwnes", "--resume", "--executor", "ray")
+    words = ("bgwnes", "--quiet")
+    assert train(monkeypatch, tmp_path / "whole", *words) == 0
+    assert train(monkeypatch, tmp_path / "parts", *words, generations=2) == 0
+    resumed = (*words, "--resume", "--executor", "ray")
     assert train(monkeypatch, tmp_path / "parts", *resumed) == 0
     whole, parts = (
         checkpoint.read_latest(tmp_path / root / FOLDER / "bgwnes" / "seed0" / "checkpoints")[0]

@@ -9,11 +9,11 @@ from pathlib import Path
 import imageio.v3 as imageio
 import numpy as np
 import pytest
-from commands import run, sentence_of
+from commands import run, sentence_of, text_of
 
 import wng
 from wng import cli
-from wng.cli.train import Train
+from wng.agents.registry import GRADIENT
 from wng.policy_gradient.methods import METHODS
 from wng.policy_gradient.trainer import Trainer
 from wng.runs import checkpoint, training
@@ -115,20 +115,11 @@ def stop_after(monkeypatch: pytest.MonkeyPatch, iterations: int) -> None:
         ("trian", "did you mean 'wng train'?"),
         ("train wnpgg --env Hopper-v5", "did you mean 'wnpg'?"),
         ("train wnpg --env Hoper-v5", "did you mean 'Hopper-v5'?"),
-        ("train wnpg --env CartPole-v1 --lerning-rate 3", "did you mean '--learning-rate'?"),
-        ("train --lerning_rate 3 wnpg --env CartPole-v1", "did you mean '--learning-rate'?"),
         ("train wnpg --env CartPole-v1 --embedding state-actoin", "did you mean 'state-action'?"),
-        ("train wnpg --env CartPole-v1 --settings papr", "did you mean 'paper'?"),
         ("train wnpg --env CartPole-v1 --geometry=fisch", "did you mean 'fisher'?"),
         ("train --env CartPole-v1 --proximity klip", "did you mean 'clip'?"),
         ("train --env CartPole-v1 --step trust-region", "did you mean 'trust_region'?"),
-        ("train wnpg --env CartPole-v1 --backend envpol", "did you mean 'envpool'?"),
-        ("train wnpg --env CartPole-v1 --optimizer adm", "did you mean 'adam'?"),
-        (
-            "train wnpg --env CartPole-v1 --learning-rate x",
-            "--learning-rate takes a number, got 'x'",
-        ),
-        ("train wnpg --env CartPole-v1 --epochs 1.5", "--epochs takes a whole number, got '1.5'"),
+        ("train wnpg --env CartPole-v1 --geometry nowhere:f", "'nowhere:f' cannot be imported"),
         ("train wnpg --env CartPole-v1 --steps -1", "--steps must be at least 1, got -1"),
         ("train wnpg --env CartPole-v1 --steps nan", "--steps must be at least 1, got nan"),
         ("train wnpg --env CartPole-v1 --num-envs 0", "num_envs must be at least 1, got 0"),
@@ -140,17 +131,12 @@ def stop_after(monkeypatch: pytest.MonkeyPatch, iterations: int) -> None:
         ("train wnpg --env CartPole-v1 --seed -1", "seed must be a whole number from 0"),
         ("train wnpg --env CartPole-v1 --seeds 3-1", "must look like 0-4 or 0,3,7"),
         ("train wnpg --env Hoper-v5 --seeds 0-1", "did you mean 'Hopper-v5'?"),
-        ("train wnpg more --env CartPole-v1", "there is no place for more"),
-        ("train wnpg", "--env is missing"),
-        ("train wnpg --env", "--env needs a value"),
         ("train wnpg --env CartPole-v1 --geometry wasserstein-exact", "needs continuous actions"),
         ("train wnpg --env Blackjack-v1", "only Box observations"),
         ("methods wnp", "did you mean 'wnpg'?"),
-        ("methods wnpg --settings relesed", "did you mean 'released'?"),
-        ("eval", "PATH is missing"),
         ("eval nothing", "nothing does not exist"),
         ("video nothing", "nothing does not exist"),
-        ("plot", "which runs?"),
+        ("plot", "no runs are given, for example: wng plot runs/"),
         ("plot nothing", "nothing does not exist"),
     ],
 )
@@ -161,16 +147,32 @@ def test_a_mistake_is_one_sentence(monkeypatch, capsys, tmp_path, words: str, me
     assert list(tmp_path.iterdir()) == []  # refused before anything was begun
 
 
-def test_help_of_train_shows_the_defaults_of_the_method(monkeypatch, capsys) -> None:
-    monkeypatch.setenv("COLUMNS", "200")
-    assert run(monkeypatch, "train", "wnpg", "--settings", "released", "--help") == 0
-    text = capsys.readouterr().out
-    for heading in Train.headings.values():
-        assert text.count(f"\n  {heading}\n") == 1
-    flat = " ".join(text.split())
-    assert "the rank of the kernel metric. (default: 5)" in flat
-    assert "Environment steps in all. (default: 300000)" in flat
-    assert "(default: '')" not in flat
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("train wnpg", "Missing from wng train wnpg: --env STR"),
+        ("train", "Missing from wng train: --env STR"),
+        ("train wnpg --env", "Missing value for argument '--env'"),
+        ("train wnpg --env X --lerning-rate 3", "Unrecognized options: --lerning-rate, 3"),
+        ("train wnpg --env X --lerning-rate 3", "Perhaps you meant: --learning-rate FLOAT"),
+        ("train --lerning_rate 3 --env X", "Perhaps you meant: --learning-rate FLOAT"),
+        ("train wnpg more --env X", "Unrecognized options: more"),
+        ("train --env X ppo", "Unrecognized options: ppo"),  # the method comes first
+        ("train wnpg --env X --settings papr", "invalid choice 'papr' for argument '--settings'"),
+        ("train wnpg --env X --backend envpol", "'gymnasium', 'workers', 'envpool')"),
+        ("train wnpg --env X --optimizer adm", "Expected one of ('adam', 'sgd')"),
+        ("train wnpg --env X --learning-rate x", "Error parsing --learning-rate: "),
+        ("train wnpg --env X --epochs 1.5", "Error parsing --epochs: "),
+        ("methods wnpg --settings relesed", "'--settings'. Expected one of ('tuned', 'paper', "),
+        ("eval", "Missing from wng eval: PATH"),
+        ("video", "Missing from wng video: PATH"),
+    ],
+)
+def test_a_wrong_flag_is_named(monkeypatch, capsys, tmp_path, words: str, message: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(monkeypatch, *words.split()) == 2
+    assert message in text_of(capsys)
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
@@ -178,8 +180,8 @@ def test_help_of_train_shows_the_defaults_of_the_method(monkeypatch, capsys) -> 
     [
         ("wnpg", "wnpg"),
         ("BG-WNPG", "bgwnpg"),
-        ("--env X --seed 3 ppo", "ppo"),  # the method last
-        ("--hidden 8 8 --log-std -1 --env X", "pg"),
+        ("ppo --seed 3", "ppo"),
+        ("--hidden 8 8 --log-std -1", "pg"),
         ("--proximity clip", "ppo"),
         ("--geometry wasserstein --step trust_region", "wtrpo"),
         ("--proximity clip --geometry wasserstein", "clip_wasserstein_optimizer"),
@@ -187,8 +189,9 @@ def test_help_of_train_shows_the_defaults_of_the_method(monkeypatch, capsys) -> 
     ],
 )
 def test_names_of_methods_and_combinations(words: str, name: str) -> None:
-    command = cli.parse("train", words.split())
-    assert command.name == name
+    command = cli.parse("train", [*words.split(), "--env", "X"])
+    assert command.family is GRADIENT
+    assert command.job(0).method == name
     if name in METHODS:
         axes = METHODS[name].axes
         assert {axis: getattr(command.config, axis) for axis in axes} == axes
@@ -271,13 +274,21 @@ def test_ctrl_c_saves_and_the_printed_command_goes_on(monkeypatch, capsys, tmp_p
     assert wng.load(root / "wng-ProbeContextual-v0" / "pg" / "seed0").steps == 128
     command = next(x for x in printed.out.splitlines() if x.startswith("  wng train"))
     assert run(monkeypatch, *shlex.split(command)[1:]) == 0
-    assert "Going on from step 128" in capsys.readouterr().out
+    assert "Resuming at step 128" in capsys.readouterr().out
     resumed = wng.load(root / "wng-ProbeContextual-v0" / "pg" / "seed0")
 
     assert train(monkeypatch, tmp_path, "pg", "--env", PROBE, steps=256) == 0
     whole = wng.load(tmp_path / "wng-ProbeContextual-v0" / "pg" / "seed0")
-    for name, array in whole._checkpoint()[0].items():
-        np.testing.assert_array_equal(resumed._checkpoint()[0][name], array, err_msg=name)
+    for name, array in whole.trainer.checkpoint()[0].items():
+        np.testing.assert_array_equal(resumed.trainer.checkpoint()[0][name], array, err_msg=name)
+
+
+def test_quiet_is_quiet(monkeypatch, capsys, tmp_path) -> None:
+    assert train(monkeypatch, tmp_path, "pg", "--env", PROBE, "--quiet") == 0
+    assert capsys.readouterr() == ("", "")
+    folder = tmp_path / "wng-ProbeContextual-v0" / "pg" / "seed0"
+    assert wng.load(folder).steps == 128
+    assert not (folder / "curve.png").exists()
 
 
 def test_a_damaged_checkpoint_is_named_and_passed_over(monkeypatch, capsys, tmp_path) -> None:
@@ -289,9 +300,10 @@ def test_a_damaged_checkpoint_is_named_and_passed_over(monkeypatch, capsys, tmp_
     capsys.readouterr()
     assert run(monkeypatch, "eval", str(folder), "--episodes", "1") == 0
     assert f"using {previous} instead" in capsys.readouterr().out
-    assert train(monkeypatch, tmp_path, "pg", "--env", PROBE, "--resume", steps=192) == 0
+    more = ("--env", PROBE, "--resume", "--quiet")
+    assert train(monkeypatch, tmp_path, "pg", *more, steps=192) == 0
     said = capsys.readouterr().out
-    assert f"Note: checkpoint {newest} " in said
+    assert f"Note: checkpoint {newest} " in said  # also with --quiet
     assert f"using {previous} instead" in said
     np.testing.assert_array_equal(read_metrics(folder)["iteration"], [1, 2, 3])
 
@@ -306,7 +318,7 @@ def test_a_nan_from_an_environment_stops_the_run(monkeypatch, capsys, tmp_path) 
     assert f"{sentence}step 76: " in sentence_of(capsys)
     stopped = wng.load(tmp_path / "faulty_module-Faulty-v0" / "pg" / "seed0")
     assert stopped.steps == 64
-    assert all(np.isfinite(x).all() for x in stopped._checkpoint()[0].values())
+    assert all(np.isfinite(x).all() for x in stopped.trainer.checkpoint()[0].values())
 
     assert train(monkeypatch, tmp_path, *words, "--seeds", "1-2") == 2
     printed = capsys.readouterr()
@@ -335,6 +347,8 @@ def test_seeds_stop_together_and_go_on_together(monkeypatch, capsys, tmp_path) -
         iterations = np.arange(1, done // 64 + 1)
         np.testing.assert_array_equal(read_metrics(folder)["iteration"], iterations)
     more = max(steps) + 64
-    assert train(monkeypatch, tmp_path, *words, "--resume", steps=more) == 0
-    assert "over 2 seeds" in capsys.readouterr().out
+    assert train(monkeypatch, tmp_path, *words, "--resume", "--quiet", steps=more) == 0
+    said = capsys.readouterr().out
+    assert "over 2 seeds" in said
+    assert "pg seed 0" not in said  # no progress
     assert [wng.load(folder).steps for folder in folders] == [more, more]

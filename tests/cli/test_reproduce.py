@@ -5,7 +5,7 @@ from pathlib import Path
 
 import matplotlib.image
 import pytest
-from commands import run, sentence_of
+from commands import run, sentence_of, text_of
 
 STUDIES = ("toys", "transport", "pg", "es", "conditioning", "efficiency")
 FIGURES = {
@@ -62,14 +62,23 @@ def test_everything_at_scale_smoke(monkeypatch, capsys, tmp_path: Path) -> None:
         ("pg --tasks Hopper-v5", "--tasks needs --out"),
         ("es --tasks Hopper-v5 --out x", "'Hopper-v5' has no wall"),
         ("conditioning --number 5", "--number must be at least 10"),
-        ("pg --scale huge", "did you mean"),
-        ("pg --report-only", "no run has ended"),
-        ("es --report-only", "no run has ended"),
-        ("conditioning --report-only", "no run has ended"),
-        ("efficiency --report-only", "no run has ended"),
+        ("pg --report-only", "no run has finished"),
+        ("es --report-only", "no run has finished"),
+        ("conditioning --report-only", "no run has finished"),
+        ("efficiency --report-only", "no run has finished"),
     ],
 )
 def test_mistakes(monkeypatch, capsys, tmp_path: Path, words: str, message: str) -> None:
     monkeypatch.chdir(tmp_path)
     assert run(monkeypatch, "reproduce", *words.split()) == 2
     assert message in sentence_of(capsys)
+
+
+@pytest.mark.parametrize("study", ["pg", "es", "conditioning", "efficiency", "toys", "all"])
+def test_a_scale_that_is_none(monkeypatch, capsys, tmp_path: Path, study: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(monkeypatch, "reproduce", study, "--scale", "huge") == 2
+    said = text_of(capsys)
+    assert "invalid choice 'huge' for argument '--scale'" in said
+    assert "Expected one of ('smoke', 'short', 'paper')" in said
+    assert list(tmp_path.iterdir()) == []

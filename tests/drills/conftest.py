@@ -23,9 +23,8 @@ class Pair(NamedTuple):
 
 @pytest.fixture(autouse=True)
 def _often(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A checkpoint at every iteration, and no pictures at the end."""
+    """A checkpoint at every iteration."""
     monkeypatch.setattr(training, "CHECKPOINT_SECONDS", 0.0)
-    monkeypatch.setenv("WNG_QUIET", "1")
 
 
 @pytest.fixture(scope="session")
@@ -34,7 +33,6 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Pair]:
     found = {}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(training, "CHECKPOINT_SECONDS", 0.0)
-        patch.setenv("WNG_QUIET", "1")
         for name, family in FAMILIES.items():
             root = tmp_path_factory.mktemp(name)
             for folder, iterations in (("some", SOME), ("whole", ALL)):

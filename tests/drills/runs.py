@@ -35,7 +35,7 @@ class Family(NamedTuple):
         """What is typed after `wng`."""
         steps = str(self.size * iterations)
         shared = ["train", self.method, "--env", env or self.env, "--steps", steps]
-        return [*shared, "--out", str(root), *self.flags, *more]
+        return [*shared, "--out", str(root), "--quiet", *self.flags, *more]
 
 
 GRADIENT = Family("wnpg", "Pendulum-v1", as_flags(GRADIENT_TINY), 64)
@@ -90,7 +90,7 @@ def load(folder: Path) -> tuple[int, dict[str, np.ndarray]]:
         warnings.simplefilter("ignore", UserWarning)  # about checkpoints that it passed over
         agent = wng.load(folder)
     try:
-        arrays, info = agent._checkpoint()
+        arrays, info = agent.trainer.checkpoint()
     finally:
         agent.close()
     return int(info["iteration"]), arrays

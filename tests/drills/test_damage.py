@@ -20,9 +20,9 @@ from drills.runs import (
     one_sentence,
 )
 from drills.tally import Drill, LostError
-from wng.cli import look
 from wng.cli import map as map_command
 from wng.evolution.maps import read_maps
+from wng.experiments import drawing
 from wng.runs import checkpoint
 from wng.runs.metrics import read_metrics
 
@@ -112,11 +112,11 @@ def check_resume(pair: Pair, root: Path, damaged: Path, raw: bytes) -> None:
 def test_damaged_files(
     pairs, times: int, family: str, how: str, tmp_path: Path, monkeypatch
 ) -> None:
-    monkeypatch.setattr(look, "save", no_picture)
+    monkeypatch.setattr(drawing, "save", no_picture)
     monkeypatch.setattr(map_command, "save", no_picture)
     pair: Pair = pairs[family]
     some, whole = (pair.family.folder(path) for path in (pair.some, pair.whole))
-    (some / "log.txt").write_text("Going on from step 64.\n")  # as --seeds leaves one
+    (some / "log.txt").write_text("Resuming at step 64.\n")  # as --seeds leaves one
     past = {
         info["iteration"]: arrays
         for arrays, info in map(checkpoint.read, checkpoint.saved(some / "checkpoints"))

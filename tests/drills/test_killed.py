@@ -14,9 +14,10 @@ from killing import rows
 
 from drills.runs import GRADIENT, assert_loadable, assert_same_run, command
 from drills.tally import Drill, LostError
+from wng.cli import seeds
 from wng.envs.workers import WorkerRunner
-from wng.experiments.study import Job, run_jobs
-from wng.runs import checkpoint, children
+from wng.experiments.study import Trial, run_trials
+from wng.runs import checkpoint
 from wng.runs.directory import RunDirectory
 from wng.runs.metrics import read_metrics
 
@@ -107,18 +108,18 @@ def test_environment_worker_killed_in_mid_rollout(
     pairs, tmp_path: Path, times: int, monkeypatch
 ) -> None:
     """Workers give the same numbers as one process: the undisturbed run is that of the fixture."""
-    step, moments, left = WorkerRunner.step, random.Random(times), 0
+    run, moments, left = WorkerRunner.run, random.Random(times), 0
     processes: list[subprocess.Popen[bytes]] = []
 
-    def killing(self: WorkerRunner) -> None:
+    def killing(self: WorkerRunner, command: str, *arrays: np.ndarray) -> None:
         nonlocal left
-        left -= 1
-        if left == 0:
+        left -= command == "step"
+        if command == "step" and left == 0:
             processes[:] = self._processes
             moments.choice(self._processes).kill()
-        step(self)
+        run(self, command, *arrays)
 
-    monkeypatch.setattr(WorkerRunner, "step", killing)
+    monkeypatch.setattr(WorkerRunner, "run", killing)
     pair = pairs["gradient"]
     whole = GRADIENT.folder(pair.whole)
     words = ["--backend", "workers"]
@@ -154,32 +155,29 @@ def lock_owner(folder: Path) -> int | None:
         return None
 
 
-@pytest.mark.slow  # tests/runs/test_children.py has one kill
+@pytest.mark.slow  # tests/execution/test_processes.py has one kill
 def test_a_seed_killed(tmp_path: Path, monkeypatch) -> None:
     """`wng train --seeds`: the others are unaffected, and resumed all come to the same end."""
     command(*GRADIENT.words(tmp_path / "whole", 300)).fine()
     moments, after = random.Random(0), 0
     killed: list[int] = []
-    look = children.Child.so_far
+    look = seeds.progress_of
+    first: Path
 
-    def killing(child: children.Child) -> tuple[int, dict[str, float]]:
-        done = look(child)
-        owner = lock_owner(child.folder)  # and it has not ended: the next seed is the same worker's
-        if (
-            not killed
-            and child.name == "wnpg seed 0"
-            and owner
-            and 64 * after <= done[0] < 64 * 300
-        ):
+    def killing(folder: Path) -> tuple[int, dict[str, float]]:
+        done = look(folder)
+        owner = lock_owner(folder)  # and it has not ended: the next seed is the same worker's
+        if not killed and folder == first and owner and 64 * after <= done[0] < 64 * 300:
             killed.append(owner)
             os.kill(owner, signal.SIGKILL)
         return done
 
-    monkeypatch.setattr(children.Child, "so_far", killing)
+    monkeypatch.setattr(seeds, "progress_of", killing)
     with Drill("A process of `wng train --seeds` is killed") as drill:
         for number in range(3):
             after = number and moments.randrange(1, 50)
             root = tmp_path / str(number)
+            first = GRADIENT.folder(root)
             killed.clear()
             with drill.trial(f"after {after} iterations"):
                 outcome = command(*GRADIENT.words(root, 300, "--seeds", "0-2"))
@@ -200,16 +198,16 @@ def test_a_seed_killed(tmp_path: Path, monkeypatch) -> None:
 STUDY = """
 import sys
 from pathlib import Path
-from drills.test_killed import jobs
-from wng.experiments.study import run_jobs
-run_jobs(jobs(int(sys.argv[2])), Path(sys.argv[1]), "probe")
+from drills.test_killed import trials
+from wng.experiments.study import run_trials
+run_trials(trials(int(sys.argv[2])), Path(sys.argv[1]), "probe")
 """
 TINY = {"num_envs": 2, "rollout": 64, "minibatch": 32, "value_minibatch": 32, "hidden": (4,)}
 
 
-def jobs(steps: int) -> list[Job]:
+def trials(steps: int) -> list[Trial]:
     env = "wng/ProbeContextual-v0"
-    return [Job(env, "pg", seed, steps, "tuned", "tiny", TINY) for seed in (0, 1)]
+    return [Trial(env, "pg", seed, steps, "tuned", "tiny", TINY) for seed in (0, 1)]
 
 
 @pytest.mark.slow  # tests/experiments/test_study.py has one kill
@@ -218,7 +216,7 @@ def test_a_study_killed(tmp_path: Path) -> None:
     kills, steps = 5, 128_000
     root, moments, reached = tmp_path / "killed", random.Random(kills), [0, 0]
     command = [sys.executable, "-c", STUDY, str(root), str(steps)]
-    folders = [job.folder(root) for job in jobs(steps)]
+    folders = [trial.folder(root) for trial in trials(steps)]
     with Drill("A study (`wng reproduce`) is killed") as drill:
         for kill in range(kills):
             with drill.trial(f"kill {kill}"):
@@ -234,7 +232,7 @@ def test_a_study_killed(tmp_path: Path) -> None:
                 if any(now < then for now, then in zip(reached, before, strict=True)):
                     raise LostError(f"from {before} iterations back to {reached}")
         with drill.trial("to the end"):
-            assert run_jobs(jobs(steps), root, "probe")
-            assert run_jobs(jobs(steps), tmp_path / "whole", "probe")
-            for job in jobs(steps):
-                assert_same_run(job.folder(root), job.folder(tmp_path / "whole"))
+            assert run_trials(trials(steps), root, "probe")
+            assert run_trials(trials(steps), tmp_path / "whole", "probe")
+            for trial in trials(steps):
+                assert_same_run(trial.folder(root), trial.folder(tmp_path / "whole"))

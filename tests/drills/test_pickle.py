@@ -18,20 +18,19 @@ import wng
 from drills.conftest import Pair
 from drills.runs import command, one_sentence
 from drills.tally import Drill
-from wng.cli import look
 from wng.cli import map as map_command
-from wng.execution.processes import Child
-from wng.experiments.study import Job, read_runs
+from wng.execution.processes import progress_of
+from wng.experiments import drawing
+from wng.experiments.study import Trial, read_runs
 
 # What any command, or call of the library, reads of what a run or a study leaves. The lock holds
-# the number of a process; log.txt and failure.txt are read for people.
+# the number of a process; failure.txt is read for people, and log.txt by people alone.
 READ = {
     "agent.safetensors",
     "checkpoints/*.safetensors",
     "config.json",
     "failure.txt",
     "lock",
-    "log.txt",
     "maps/*.safetensors",
     "metrics.csv",
 }
@@ -59,12 +58,11 @@ def kind(path: Path, folder: Path) -> str:
 def actions(pair: Pair, root: Path, fast: bool) -> dict[str, Callable[[], None]]:
     """All that reads. Each says one sentence where it cannot go on."""
     folder, out = pair.family.folder(root), root / "out"
-    # A study's folders are those of its jobs: link this run to where a job has its own.
-    job = Job(pair.family.env, pair.family.method, 0, pair.family.size, "tuned")
+    # A study's folders are those of its trials: link this run to where a trial has its own.
+    trial = Trial(pair.family.env, pair.family.method, 0, pair.family.size, "tuned")
     study = root / "study"
-    job.folder(study).parent.mkdir(parents=True, exist_ok=True)
-    job.folder(study).symlink_to(folder)
-    child = Child("seed 0", folder, [])
+    trial.folder(study).parent.mkdir(parents=True, exist_ok=True)
+    trial.folder(study).symlink_to(folder)
 
     def of_wng(*words: str) -> None:
         outcome = command(*words)
@@ -87,9 +85,9 @@ def actions(pair: Pair, root: Path, fast: bool) -> dict[str, Callable[[], None]]
         "load a file": lambda: of_library(to_a_file),
         "plot": lambda: of_wng("plot", str(folder), "--to", str(out / "curve.png")),
         "map": lambda: of_library(lambda: map_command.draw_map(folder, out / "map.png")),
-        "study": lambda: of_library(lambda: read_runs([job], study)),
-        "failure": lambda: of_library(lambda: job.failure(study)),
-        "seeds": lambda: of_library(lambda: (child.so_far(), child.last_words(2))),
+        "study": lambda: of_library(lambda: read_runs([trial], study)),
+        "failure": lambda: of_library(lambda: trial.failure(study)),
+        "seeds": lambda: of_library(lambda: progress_of(folder)),
     }
     if not fast:
         found["eval"] = lambda: of_wng("eval", str(folder), "--episodes", "1")
@@ -106,7 +104,7 @@ def actions(pair: Pair, root: Path, fast: bool) -> dict[str, Callable[[], None]]
 def prepare(pair: Pair, root: Path) -> Path:
     shutil.copytree(pair.some, root)
     folder = pair.family.folder(root)
-    (folder / "log.txt").write_text("Going on from step 64.\n")
+    (folder / "log.txt").write_text("Resuming at step 64.\n")
     (folder / "failure.txt").write_text("killed by SIGKILL\n")
     agent = wng.load(folder)
     agent.save(folder / "agent.safetensors")
@@ -137,7 +135,7 @@ def payloads(sentinel: Path) -> list[bytes]:
 def test_pickles_in_place_of_files(
     pairs, family: str, fast: bool, tmp_path: Path, monkeypatch
 ) -> None:
-    monkeypatch.setattr(look, "save", lambda figure, path: plt.close(figure))
+    monkeypatch.setattr(drawing, "save", lambda figure, path: plt.close(figure))
     monkeypatch.setattr(map_command, "save", lambda figure, path: plt.close(figure))
     pair: Pair = pairs[family]
     root, sentinel = tmp_path / "root", tmp_path / "executed"
@@ -183,7 +181,7 @@ def test_nothing_in_the_source_unpickles() -> None:
         ("pickle", "Unpickler"),
     }
     source = Path(wng.__file__).parent
-    files = sorted(set(source.rglob("*.py")) - {source / "runs" / "executors.py"})
+    files = sorted(set(source.rglob("*.py")) - {source / "execution" / "ray.py"})
     assert len(files) > 50
     for file in files:
         for node in ast.walk(ast.parse(file.read_text())):

@@ -11,9 +11,10 @@ from evolution.small_envs import mean_state
 from evolution.tiny import TINY, without_times
 
 from drills.tally import Drill, LostError
+from wng.agents.run import Job, Outcome, Status
 from wng.evolution.methods import preset
 from wng.evolution.trainer import EvolutionTrainer
-from wng.execution.processes import Child, run_children
+from wng.execution.processes import progress_of, run_jobs
 from wng.execution.ray import RayExecutor
 from wng.runs.metrics import read_metrics
 
@@ -59,24 +60,18 @@ def test_a_ray_worker_is_killed_in_every_generation(
 @pytest.mark.slow
 def test_a_ray_worker_is_killed_that_has_a_run(tmp_path: Path) -> None:
     """As `wng train --seeds 0-1 --executor ray` has them."""
-    words = ["train", "es", "--env", "wng/PointWall-v0", "--steps", "60000", "--population", "10"]
+    env = "wng/PointWall-v0"
+    config = preset("es", env=env, population=10)
 
-    def children(root: Path) -> list[Child]:
-        return [
-            Child(
-                f"seed {seed}",
-                root / "wng-PointWall-v0" / "es" / f"seed{seed}",
-                [*words, "--seed", str(seed), "--out", str(root)],
-            )
-            for seed in range(2)
-        ]
+    def jobs(root: Path) -> list[Job]:
+        return [Job(env, "es", seed, 60_000, config, root) for seed in range(2)]
 
     killed: list[int] = []
 
-    def kill(child: Child, code: int | None) -> None:
-        steps = child.so_far()[0]
-        if code is None and len(killed) < 3 and steps > 10_000 * len(killed):
-            owner = Path("/proc", (child.folder / "lock").read_text().strip())
+    def kill(job: Job, outcome: Outcome | None) -> None:
+        steps = progress_of(job.folder)[0]
+        if outcome is None and len(killed) < 3 and steps > 10_000 * len(killed):
+            owner = Path("/proc", (job.folder / "lock").read_text().strip())
             if owner.exists():  # and not the one before, which was killed
                 worker = (owner / "stat").read_text().rpartition(")")[2].split()[1]
                 if "_Holder" in Path("/proc", worker, "cmdline").read_text():
@@ -85,17 +80,17 @@ def test_a_ray_worker_is_killed_that_has_a_run(tmp_path: Path) -> None:
 
     executor = RayExecutor(cores=2)
     try:
-        some = children(tmp_path / "some")
-        codes = run_children(some, lambda: False, kill, executor=executor)
+        some = jobs(tmp_path / "some")
+        outcomes = run_jobs(some, lambda: False, kill, executor=executor)
     finally:
         executor.close()
-    whole = children(tmp_path / "whole")
-    run_children(whole, lambda: False, lambda child, code: None)
+    whole = jobs(tmp_path / "whole")
+    run_jobs(whole, lambda: False, lambda job, outcome: None)
     assert len(set(killed)) == 3
     with Drill("A Ray worker that has a run of `--seeds` is killed") as drill:
         for _ in killed:
             with drill.trial():
-                assert set(codes.values()) == {0}
+                assert set(outcomes.values()) == {Outcome(Status.FINISHED)}
                 for one, other in zip(some, whole, strict=True):
                     rows, expected = read_metrics(one.folder), read_metrics(other.folder)
                     for name in ("iteration", "steps", "return", "gradient_norm"):

@@ -22,7 +22,7 @@ CART = """
 class CartTask:
     """A cart on a rail. With a large gear, an action breaks the simulation."""
 
-    horizon, observation_size, action_size = 10, 2, 1
+    action_size = 1
     action_low, action_high = (-1.0,), (1.0,)
 
     def __init__(self, gear: float = 1.0, frame_skip: int = 3) -> None:

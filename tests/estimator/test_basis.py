@@ -35,7 +35,7 @@ def test_closed_form_gradients_equal_autodiff_of_the_values(x64: None, kind: str
 
 
 def test_mean_distance_bandwidth_by_hand(x64: None) -> None:
-    X = jnp.array([[0.0, 0.0], [3.0, 4.0]])  # both are centres: squared distances 0, 25, 25, 0
+    X = jnp.array([[0.0, 0.0], [3.0, 4.0]])  # both are centers: squared distances 0, 25, 25, 0
     basis = wng.kernel_basis(jax.random.key(0), X, 2)
     assert basis.bandwidth == pytest.approx(np.sqrt(12.5))
 

@@ -8,7 +8,7 @@ import wng
 PARAMS = {"mean": jnp.array([0.5, -1.0]), "log_std": jnp.array([0.1, -0.4])}
 
 
-def reparameterised(noise: jax.Array):
+def reparameterized(noise: jax.Array):
     return lambda params: params["mean"] + jnp.exp(params["log_std"]) * noise
 
 
@@ -40,8 +40,8 @@ def test_reparam_and_score_converge_to_the_closed_form_as_one_over_root_n() -> N
     def errors(num_samples: int) -> np.ndarray:
         def one(key):
             noise = jax.random.normal(key, (num_samples, 2))
-            X = reparameterised(noise)(PARAMS)
-            reparam = wng.jacobian_reparam(basis, reparameterised(noise), PARAMS)
+            X = reparameterized(noise)(PARAMS)
+            reparam = wng.jacobian_reparam(basis, reparameterized(noise), PARAMS)
             score = wng.jacobian_score(basis, X, log_prob(X), PARAMS)
             return jnp.array([jnp.linalg.norm(reparam - exact), jnp.linalg.norm(score - exact)])
 
@@ -59,7 +59,7 @@ def test_score_jacobian_is_unbiased_at_small_n(x64: None) -> None:
     params = jax.tree.map(lambda x: x.astype(float), PARAMS)
 
     def one(key):
-        X = reparameterised(jax.random.normal(key, (4, 2)))(params)
+        X = reparameterized(jax.random.normal(key, (4, 2)))(params)
         return wng.jacobian_score(basis, X, log_prob(X), params)
 
     estimates = jax.jit(jax.vmap(one))(jax.random.split(jax.random.key(0), 200_000))
@@ -75,7 +75,7 @@ def test_importance_weights_make_samples_of_another_distribution_unbiased(x64: N
     other = {"mean": jnp.array([0.2, -0.8]), "log_std": jnp.array([0.3, -0.2])}
 
     def one(key):
-        X = reparameterised(jax.random.normal(key, (2000, 2)))(other)
+        X = reparameterized(jax.random.normal(key, (2000, 2)))(other)
         weights = jnp.exp(log_prob(X)(params) - log_prob(X)(other))
         plain = wng.jacobian_score(basis, X, log_prob(X), params)
         return plain, wng.jacobian_score(basis, X, log_prob(X), params, weights)
@@ -90,7 +90,7 @@ def test_importance_weights_make_samples_of_another_distribution_unbiased(x64: N
 
 def test_weights_of_one_change_nothing() -> None:
     basis = wng.polynomial_basis(2)
-    X = reparameterised(jax.random.normal(jax.random.key(0), (20, 2)))(PARAMS)
+    X = reparameterized(jax.random.normal(jax.random.key(0), (20, 2)))(PARAMS)
     plain = wng.jacobian_score(basis, X, log_prob(X), PARAMS)
     ones = wng.jacobian_score(basis, X, log_prob(X), PARAMS, jnp.ones(20))
     np.testing.assert_allclose(ones, plain, rtol=1e-6)
@@ -99,14 +99,14 @@ def test_weights_of_one_change_nothing() -> None:
 def test_jacobian_columns_follow_ravel_pytree() -> None:
     basis = wng.polynomial_basis(2, degree=1)
     noise = jax.random.normal(jax.random.key(0), (50, 2))
-    J = wng.jacobian_reparam(basis, reparameterised(noise), PARAMS)
+    J = wng.jacobian_reparam(basis, reparameterized(noise), PARAMS)
     flat, unravel = jax.flatten_util.ravel_pytree(PARAMS)
-    dense = jax.jacobian(lambda t: basis.values(reparameterised(noise)(unravel(t))).mean(1))(flat)
+    dense = jax.jacobian(lambda t: basis.values(reparameterized(noise)(unravel(t))).mean(1))(flat)
     np.testing.assert_allclose(J, dense, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("antithetic", [False, True])
-def test_perturbation_is_exact_for_linear_behaviours_as_n_grows(x64: None, antithetic) -> None:
+def test_perturbation_is_exact_for_linear_behaviors_as_n_grows(x64: None, antithetic) -> None:
     """X = A θ̃ and h = x: E[h] = Aθ, so J = A whatever θ and σ are."""
     A = jax.random.normal(jax.random.key(0), (2, 3))
     theta, sigma = jnp.array([3.0, -1.0, 2.0]), 0.05

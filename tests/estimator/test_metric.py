@@ -11,7 +11,7 @@ import wng
 EPSILONS = [1e-10, 1e-8, 1e-6, 1e-4, 1e-3, 1e-2, 1.0, 1e2, 1e5]
 
 
-def standardised(key: jax.Array, n: int, d: int) -> jax.Array:
+def standardized(key: jax.Array, n: int, d: int) -> jax.Array:
     """Noise whose sample mean is 0 and whose sample covariance is I, exactly."""
     z = jax.random.normal(key, (n, d), float)
     z = z - z.mean(axis=0)
@@ -85,7 +85,7 @@ def gaussian_metric(parameterization: str, n: int = 400) -> tuple[np.ndarray, np
     mean = jnp.array([0.3, -1.0, 2.0], float)
     std = jnp.array([0.5, 1.0, 2.0], float)
     scale = std if parameterization == "std" else jnp.log(std)
-    noise = standardised(jax.random.key(0), n, 3)
+    noise = standardized(jax.random.key(0), n, 3)
 
     def behavior_fn(params: tuple[jax.Array, jax.Array]) -> jax.Array:
         mean, scale = params
@@ -138,7 +138,7 @@ def test_kernel_basis_error_falls_as_basis_and_batch_grow() -> None:
 
 def test_quadratic_is_the_squared_w2_of_a_small_step(x64: None) -> None:
     """eq. second_order_exansion, for a Gaussian whose W₂ is known."""
-    noise = standardised(jax.random.key(0), 200, 2)
+    noise = standardized(jax.random.key(0), 200, 2)
     mean, std = jnp.array([1.0, 2.0]), jnp.array([0.5, 3.0])
     params = jnp.concatenate([mean, jnp.log(std)])
     fn = lambda q: q[:2] + jnp.exp(q[2:]) * noise  # noqa: E731
@@ -158,7 +158,7 @@ def test_quadratic_is_the_squared_w2_of_a_small_step(x64: None) -> None:
 
 def test_transport_of_a_gaussian_is_the_optimal_map(x64: None) -> None:
     """From N(μ, σ²) to N(μ+a, (σ+b)²) the optimal field is a + b (x − μ)/σ."""
-    noise = standardised(jax.random.key(0), 200, 1)
+    noise = standardized(jax.random.key(0), 200, 1)
     params = jnp.array([2.0, 0.5])
     fn = lambda q: q[0] + q[1] * noise  # noqa: E731
     basis = wng.polynomial_basis(1)
@@ -275,7 +275,7 @@ def test_few_samples_and_one_dimension_stay_finite(shape: tuple[int, ...]) -> No
 
 def test_the_scale_of_the_samples_does_not_matter() -> None:
     """Coordinates a million times apart: still the exact metric of (μ, σ), which is I."""
-    noise, std = standardised(jax.random.key(0), 400, 2), jnp.array([1e-3, 1e3])
+    noise, std = standardized(jax.random.key(0), 400, 2), jnp.array([1e-3, 1e3])
     fn = lambda q: q[:2] + q[2:] * noise  # noqa: E731
     params, basis = jnp.concatenate([jnp.zeros(2), std]), wng.polynomial_basis(2)
     metric = wng.WassersteinMetric(basis, fn(params), wng.jacobian_reparam(basis, fn, params))
@@ -289,9 +289,9 @@ def test_a_metric_that_sees_nothing_leaves_the_gradient() -> None:
 
 
 @pytest.mark.parametrize("kind", ["polynomial", "kernel"])
-def test_reparameterisation_invariance(x64: None, kind: str) -> None:
-    """The move in behaviour space is the same from (μ, σ) and (μ, log σ) as ε → 0."""
-    noise = standardised(jax.random.key(1), 300, 2)
+def test_reparameterization_invariance(x64: None, kind: str) -> None:
+    """The move in behavior space is the same from (μ, σ) and (μ, log σ) as ε → 0."""
+    noise = standardized(jax.random.key(1), 300, 2)
     target = jnp.array([1.0, -2.0])
     from_std = (lambda q: q[:2] + q[2:] * noise, jnp.array([0.1, 0.2, 0.5, 2.0]))
     from_log = (

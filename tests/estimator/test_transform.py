@@ -51,7 +51,7 @@ def test_update_is_the_metrics_solve(form: str) -> None:
 
 
 def test_fixed_basis_needs_no_key_and_gives_the_closed_form() -> None:
-    """Polynomial basis and standardised noise: Σ⁻¹ on log σ, 1 on μ."""
+    """Polynomial basis and standardized noise: Σ⁻¹ on log σ, 1 on μ."""
     centered = NOISE - NOISE.mean(axis=0)
     noise = jnp.linalg.solve(jnp.linalg.cholesky(centered.T @ centered / len(NOISE)), centered.T).T
     tx = wng.scale_by_wasserstein(basis=wng.polynomial_basis(2), damping=1e-6)

@@ -5,7 +5,7 @@ import pytest
 from killing import as_flags, kill_and_compare
 
 from evolution.tiny import ENV, GENERATION, TINY
-from wng.evolution.agent import Evolution
+from wng.agents.agent import Agent
 from wng.evolution.maps import read_maps
 from wng.evolution.methods import preset
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.slow
 
 def kill(root: Path, method: str, kills: int, generations: int) -> list[int]:
     flags = [method, "--env", ENV, "--out", str(root), *as_flags(TINY)]
-    whole = Evolution(ENV, method, 0, config=preset(method, env=ENV, **TINY))
+    whole = Agent(ENV, method, 0, config=preset(method, env=ENV, **TINY))
     folder = root / "wng-PointWall-v0" / method / "seed0"
 
     def has_maps(generation: int) -> None:
@@ -23,8 +23,8 @@ def kill(root: Path, method: str, kills: int, generations: int) -> list[int]:
     reached = kill_and_compare(flags, folder, whole, GENERATION * generations, kills, has_maps)
     maps = read_maps(folder, until=generations)
     np.testing.assert_array_equal([g.number for g in maps], np.arange(1, generations + 1))
-    assert whole._trainer.episodes is not None
-    finals = whole._trainer.episodes.final_observations[:-1, :2]
+    assert whole.trainer.episodes is not None
+    finals = whole.trainer.episodes.final_observations[:-1, :2]
     np.testing.assert_array_equal(maps[-1].finals, finals)
     return reached
 

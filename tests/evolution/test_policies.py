@@ -58,9 +58,9 @@ def test_toeplitz_matrices_are_those_of_scipy(inputs: int, width: int, actions: 
     policy = Policy(inputs, actions, "toeplitz", (width,))
     params = drawn(policy)
     layers = jax.jit(policy.layers)(params)
-    for layer, (weight, _) in zip(layers, matrices(policy, params), strict=True):
-        np.testing.assert_array_equal(layer.weight, weight.astype(np.float32))
-    assert [layer.weight.shape for layer in layers] == [(width, inputs), (actions, width)]
+    for (found, _), (weight, _) in zip(layers, matrices(policy, params), strict=True):
+        np.testing.assert_array_equal(found, weight.astype(np.float32))
+    assert [weight.shape for weight, _ in layers] == [(width, inputs), (actions, width)]
 
 
 @pytest.mark.parametrize(

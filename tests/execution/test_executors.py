@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from placed import Counter, Faulty, Mortal
 
-from wng.execution.ray import LocalExecutor, LostError, RayExecutor, make_executor
+from wng.execution.ray import RayExecutor, make_executor
+from wng.runs.executor import LocalExecutor, LostError
 
 
 def test_what_is_closed_stays_closed(tmp_path: Path) -> None:

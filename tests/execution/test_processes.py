@@ -1,89 +1,151 @@
 import os
 import signal
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from wng.execution.processes import STOPPED, Child, cores, run_children
-from wng.execution.ray import LocalExecutor, RayExecutor
+from wng.agents.run import Job, Outcome, Status
+from wng.execution.processes import KILLED, Worker, cores, progress_of, run_jobs
+from wng.execution.ray import RayExecutor
+from wng.policy_gradient.methods import preset
+from wng.runs.directory import lock
+from wng.runs.executor import RETRIES, LocalExecutor
 from wng.runs.metrics import read_metrics
 
 PROBE = "wng/ProbeContextual-v0"
 STEPS = 64 * 40
-TINY = ("--num-envs=2", "--rollout=64", "--minibatch=32", "--value-minibatch=32", "--hidden=4")
+FINISHED, STOPPED = Outcome(Status.FINISHED), Status.STOPPED
+TINY = preset(
+    "pg", num_envs=2, rollout=64, minibatch=32, value_minibatch=32, hidden=(4,), backend="gymnasium"
+)
 
 
-def training(root: Path, steps: int, seed: int = 0) -> Child:
-    words = ["train", "pg", "--env", PROBE, "--steps", str(steps), "--seed", str(seed), *TINY]
-    folder = root / "wng-ProbeContextual-v0" / "pg" / f"seed{seed}"
-    return Child(f"seed {seed}", folder, [*words, "--out", str(root)])
+def training(root: Path, steps: int, seed: int = 0, env: str = PROBE) -> Job:
+    return Job(env, "pg", seed, steps, TINY, root)
 
 
-def owner(child: Child) -> int:
+def nobody(job: Job, outcome: Outcome | None) -> None:
+    """Look at nothing."""
+
+
+def owner(job: Job) -> int:
     """The process that has the run: its lock says."""
-    return int((child.folder / "lock").read_text())
+    return int((job.folder / "lock").read_text())
 
 
-def test_each_has_its_own_exit_code_and_log(tmp_path: Path) -> None:
-    children = [
-        Child("good", tmp_path / "good", ["methods", "wnpg"]),
-        Child("bad", tmp_path / "bad", ["train", "wnpg", "--env", "Hoper-v5"]),
-        Child("again", tmp_path / "again", ["methods"]),
+def test_each_has_its_own_outcome_and_log(tmp_path: Path) -> None:
+    jobs = [
+        training(tmp_path, 64),
+        training(tmp_path, 64, env="Hoper-v5"),
+        training(tmp_path, 64, seed=1),
+        training(tmp_path, 64, seed=2),
     ]
+    jobs[2].folder.mkdir(parents=True)
     seen = []
-    codes = run_children(children, lambda: False, lambda child, code: seen.append((child, code)))
-    assert codes == {"good": 0, "bad": 2, "again": 0}
-    assert {(child.name, code) for child, code in seen if code is not None} == set(codes.items())
-    assert "--num-basis" in (tmp_path / "good" / "log.txt").read_text()
-    assert children[1].last_words(2).startswith("there is no environment 'Hoper-v5'")
-    assert "bgwnes" in (tmp_path / "again" / "log.txt").read_text()
-    assert children[0].so_far() == (0, {})
-
-
-def test_a_worker_that_ends_with_its_child_is_replaced(tmp_path: Path) -> None:
-    (tmp_path / "leaver.py").write_text("import os\n\nos._exit(3)\n")  # as a simulator might
-    leavers = [
-        Child(f"leaver {k}", tmp_path / f"{k}", ["train", "pg", "--env", "leaver:Any-v0"])
-        for k in cores()
-    ]
-    others = [Child(f"other {k}", tmp_path / f"o{k}", ["methods"]) for k in cores()]
-    where = {"PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"}
-    codes = run_children(
-        [*leavers, *others], lambda: False, lambda child, code: None, environment=where
+    with lock(jobs[2].folder):
+        outcomes = run_jobs(jobs, lambda: False, lambda job, outcome: seen.append((job, outcome)))
+    good, bad, taken, again = (outcomes[job.folder] for job in jobs)
+    assert good == again == FINISHED
+    assert bad.status is Status.FAILED
+    assert bad.message.startswith("there is no environment 'Hoper-v5': did you mean 'Hopper-v5'")
+    assert taken.status is Status.TAKEN
+    assert taken.message == (
+        f"{jobs[2].folder} is in use by process {os.getpid()}: wait for it to end, or stop it."
     )
-    assert codes == {**{c.name: 3 for c in leavers}, **{c.name: 0 for c in others}}
+    ended = {job.folder: outcome for job, outcome in seen if outcome is not None}
+    assert ended == outcomes
+    assert [progress_of(job.folder)[0] for job in jobs] == [64, 0, 0, 64]
+    assert set(progress_of(jobs[0].folder)[1]) == {"return", "KL"}
+    assert progress_of(jobs[1].folder) == (0, {})
+    logs = [(job.folder / "log.txt").read_text() for job in jobs]
+    assert [logs[0], logs[3]] == ["", ""]
+    assert logs[1] == f"wng: {bad.message}\n"
+
+
+def test_an_error_of_another_kind_is_in_the_log(tmp_path: Path) -> None:
+    (tmp_path / "broken.py").write_text("raise LookupError('no\\nluck')\n")
+    job = training(tmp_path, 64, env="broken:Any-v0")
+    where = {"PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"}
+    (outcome,) = run_jobs([job], lambda: False, nobody, environment=where).values()
+    assert outcome.status is Status.FAILED
+    assert "no luck" in outcome.message
+    assert "\n" not in outcome.message
+
+
+def test_a_worker_takes_one_job_after_another(tmp_path: Path) -> None:
+    """Also a run that is there already, which it continues or refuses as the job says."""
+    worker = Worker(str(tmp_path), None, {})
+
+    def outcome_of(job: Job) -> Outcome:
+        worker.start(job)
+        while (outcome := worker.outcome()) is None:
+            time.sleep(0.05)
+        return outcome
+
+    try:
+        job = training(Path("runs"), 64)  # relative to the worker's folder
+        assert outcome_of(job) == FINISHED
+        process = owner(training(tmp_path / "runs", 64))
+        refused = outcome_of(job)
+        assert refused.status is Status.FAILED
+        assert "already holds a run: add --resume" in refused.message
+        longer = Job(PROBE, "pg", 0, 128, TINY, Path("runs"), resume=True)
+        assert outcome_of(longer) == FINISHED
+        folder = tmp_path / longer.folder
+        assert progress_of(folder)[0] == 128
+        assert "Resuming at step 64." in (folder / "log.txt").read_text()
+        assert int((folder / "lock").read_text()) == process != os.getpid()
+    finally:
+        worker.close()
+
+
+def test_a_worker_needs_its_folder(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"does not exist on .*: keep runs on a disk that all"):
+        Worker(str(tmp_path / "none"), None, {}).start(training(tmp_path, 64))
+
+
+def test_a_worker_that_ends_with_its_job_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "leaver.py").write_text("import os\n\nos._exit(3)\n")  # as a simulator might
+    leavers = [training(tmp_path, 64, seed, "leaver:Any-v0") for seed in cores()]
+    others = [training(tmp_path, 64, seed) for seed in cores()]
+    where = {"PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"}
+    outcomes = run_jobs([*leavers, *others], lambda: False, nobody, environment=where)
+    left = Outcome(Status.FAILED, "its process ended with exit code 3")
+    expected = {job.folder: left for job in leavers} | {job.folder: FINISHED for job in others}
+    assert outcomes == expected
 
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, np.ndarray]:
     whole = training(tmp_path_factory.mktemp("whole"), STEPS)
-    run_children([whole], lambda: False, lambda child, code: None)
+    run_jobs([whole], lambda: False, nobody)
     return read_metrics(whole.folder)
 
 
 @pytest.mark.parametrize("where", ["local", pytest.param("ray", marks=pytest.mark.slow)])
-def test_a_run_whose_worker_is_killed_is_gone_on_with(
+def test_a_run_whose_worker_is_killed_resumes(
     tmp_path: Path, undisturbed: dict[str, np.ndarray], where: str
 ) -> None:
     """On Ray the worker of the cluster is killed, and what it had started ends by itself."""
     killed: list[int] = []
-    child = training(tmp_path, STEPS)
+    job = training(tmp_path, STEPS)
     executor = RayExecutor(cores=2) if where == "ray" else LocalExecutor()
 
-    def kill(child: Child, code: int | None) -> None:
-        if code is None and not killed and child.so_far()[0]:
-            worker = owner(child)
+    def kill(job: Job, outcome: Outcome | None) -> None:
+        if outcome is None and not killed and progress_of(job.folder)[0]:
+            worker = owner(job)
             killed.append(parent_of(worker) if where == "ray" else worker)
             os.kill(killed[0], signal.SIGKILL)
 
     try:
-        assert run_children([child], lambda: False, kill, executor=executor) == {child.name: 0}
+        assert run_jobs([job], lambda: False, kill, executor=executor) == {job.folder: FINISHED}
     finally:
         executor.close()
     assert killed
     assert os.getpid() not in killed
-    disturbed = read_metrics(child.folder)
+    disturbed = read_metrics(job.folder)
     np.testing.assert_array_equal(disturbed["iteration"], np.arange(1, 41))
     for name in ("steps", "return", "kl"):
         np.testing.assert_array_equal(disturbed[name], undisturbed[name], name)
@@ -98,43 +160,41 @@ def test_a_run_that_kills_every_worker_is_given_up(tmp_path: Path) -> None:
     deadly, last = training(tmp_path, 10**9), training(tmp_path, 64, 99)
     killed = []
 
-    def kill(child: Child, code: int | None) -> None:
-        if child.name == deadly.name and code is None and owner_lives(child):
-            killed.append(owner(child))
+    def kill(job: Job, outcome: Outcome | None) -> None:
+        if job.folder == deadly.folder and outcome is None and owner_lives(job):
+            killed.append(owner(job))
             os.kill(killed[-1], signal.SIGKILL)
 
-    def owner_lives(child: Child) -> bool:
-        lock = child.folder / "lock"
-        return lock.exists() and bool(lock.read_text()) and owner(child) not in killed
+    def owner_lives(job: Job) -> bool:
+        held = job.folder / "lock"
+        return held.exists() and bool(held.read_text()) and owner(job) not in killed
 
-    codes = run_children([deadly, last], lambda: False, kill, pinned=True)
-    assert codes == {deadly.name: -signal.SIGKILL, last.name: 0}
-    assert deadly.last_words(codes[deadly.name]) == "killed by SIGKILL"
-    assert len(killed) == 4  # as it is killed before it gets anywhere
-    assert last.so_far()[0] == 64
+    outcomes = run_jobs([deadly, last], lambda: False, kill, pinned=True)
+    assert outcomes == {deadly.folder: KILLED, last.folder: FINISHED}
+    assert Outcome(Status.DIED, "killed by SIGKILL") == KILLED
+    assert len(killed) == RETRIES + 1  # as it is killed before it gets anywhere
+    assert progress_of(last.folder)[0] == 64
 
 
 @pytest.mark.slow  # tests/cli has the same with `wng train --seeds`
 def test_told_to_stop_they_save_and_no_more_start(tmp_path: Path) -> None:
-    children = [training(tmp_path, 10**9, seed) for seed in range(len(cores()) + 1)]
-    codes = run_children(children, lambda: children[0].so_far()[0] > 0, lambda child, code: None)
-    assert set(codes.values()) == {STOPPED}
-    assert children[-1].name not in codes
-    assert list((children[0].folder / "checkpoints").iterdir())
+    jobs = [training(tmp_path, 10**9, seed) for seed in range(len(cores()) + 1)]
+    outcomes = run_jobs(jobs, lambda: progress_of(jobs[0].folder)[0] > 0, nobody)
+    assert {outcome.status for outcome in outcomes.values()} == {STOPPED}
+    assert jobs[-1].folder not in outcomes
+    assert list((jobs[0].folder / "checkpoints").iterdir())
 
 
 @pytest.mark.slow
 def test_on_ray_they_are_stopped_as_well(tmp_path: Path) -> None:
-    children = [training(tmp_path, 10**9, seed) for seed in range(2)]
+    jobs = [training(tmp_path, 10**9, seed) for seed in range(2)]
     executor = RayExecutor(cores=1)
     try:
-        codes = run_children(
-            children,
-            lambda: children[0].so_far()[0] > 0,
-            lambda child, code: None,
-            executor=executor,
+        outcomes = run_jobs(
+            jobs, lambda: progress_of(jobs[0].folder)[0] > 0, nobody, executor=executor
         )
     finally:
         executor.close()
-    assert codes == {children[0].name: STOPPED}
-    assert list((children[0].folder / "checkpoints").iterdir())
+    assert list(outcomes) == [jobs[0].folder]
+    assert outcomes[jobs[0].folder].status is STOPPED
+    assert list((jobs[0].folder / "checkpoints").iterdir())

@@ -6,7 +6,7 @@ import pytest
 from fabricate import fabricate
 
 from wng.experiments.drawing import color_of, draw_curves, draw_panels, std_band
-from wng.experiments.study import Job
+from wng.experiments.study import Trial
 from wng.runs.directory import RunDirectory
 
 STEPS = np.arange(1.0, 51)
@@ -32,7 +32,7 @@ def test_a_panel_per_task_and_a_curve_per_method(tmp_path: Path, drawn: dict[str
     unknown = [(STEPS, np.full(50, np.nan))]  # no episode has ended
     panels = {"A-v0": {"PPO": seeds, "mine": seeds[:1]}, "B-v0": {"WNPG": unknown}}
     to = tmp_path / "deep" / "curves.png"
-    assert draw_panels(panels, to, "share", band=std_band, dotted=["mine"]) == to
+    assert draw_panels(panels, to, "share", band=std_band) == to
     assert to.stat().st_size > 10_000
     assert [k["label"] for _, k in drawn["plot"]] == ["PPO (3)", "mine (1)", "WNPG (1)"]
     assert [k["color"] for _, k in drawn["plot"]] == [color_of("PPO"), "C1", color_of("WNPG")]
@@ -43,14 +43,14 @@ def test_a_panel_per_task_and_a_curve_per_method(tmp_path: Path, drawn: dict[str
 
 
 def test_curves_of_run_folders(tmp_path: Path, drawn: dict[str, list]) -> None:
-    jobs = [
-        Job(env, method, seed, 1000, "tuned")
+    trials = [
+        Trial(env, method, seed, 1000, "tuned")
         for env in ("Hopper-v5", "Pendulum-v1")
         for method in ("wnpg", "ppo")
         for seed in range(2)
     ]
-    fabricate(jobs, tmp_path, lambda job: 5.0)
-    folders = [job.folder(tmp_path) for job in jobs]
+    fabricate(trials, tmp_path, lambda trial: 5.0)
+    folders = [trial.folder(tmp_path) for trial in trials]
     for column in ("return", "seconds"):
         draw_curves(folders, tmp_path / f"{column}.png", column)
         assert (tmp_path / f"{column}.png").stat().st_size > 10_000

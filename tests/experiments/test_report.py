@@ -122,8 +122,8 @@ def test_the_page_asks_nobody_for_anything(tmp_path: Path) -> None:
         "link",
     }
     assert page.attributes("link") == [{"rel": "icon", "href": "data:,"}]
-    assert "url(" not in report.STYLE
-    assert "@import" not in report.STYLE
+    assert "url(" not in report.PAGE.template
+    assert "@import" not in report.PAGE.template
     policy = [str(m["content"]) for m in page.attributes("meta") if "http-equiv" in m]
     assert policy == ["default-src 'none'; img-src data:; style-src 'unsafe-inline'"]
     names = [m.get("name") for m in page.attributes("meta")]

@@ -1,4 +1,4 @@
-"""What the fuzz tests share: how many examples, values of all kinds, one sentence or none.
+"""What the fuzz tests share: numbers of examples, values of all kinds, what may be printed.
 
 By default the examples are few and always the same. WNG_FUZZ=50 tries 50 times as many, random
 ones; hypothesis then prints the seed of a failure.
@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from wng import cli
-from wng.execution.processes import STOPPED
+from wng.cli.console import STOPPED
 
 TIMES = int(os.environ.get("WNG_FUZZ", "0"))
 POINT = "wng/PointWall-v0"
@@ -114,7 +114,8 @@ def process(where: Path, *words: str) -> subprocess.CompletedProcess[str]:
 def run(*words: str) -> tuple[int, str]:
     """The exit code of `wng words…` and what it printed; a traceback passes through.
 
-    The code is 0, or that of a run that was stopped, or 2 with one sentence on standard error.
+    The code is 0, or that of a run that was stopped, or 2 with one sentence on standard error, or
+    with tyro's message about a flag.
     """
     out, err = io.StringIO(), io.StringIO()
     before, sys.argv = sys.argv, ["wng", *words]
@@ -127,10 +128,13 @@ def run(*words: str) -> tuple[int, str]:
     finally:
         sys.argv = before
     error = err.getvalue()
-    if code == 2:
-        assert error.startswith("wng: "), error
+    if code == 2 and error.startswith("wng: "):
         assert error.endswith("\n"), error
         assert_sentence(error)
+    elif code == 2:
+        assert "Traceback" not in error, error
+        assert "For full helptext, " in error, error
+        assert out.getvalue() == "", out.getvalue()
     else:
         assert code in (0, None, STOPPED), (code, error)
         assert error == "", error

@@ -1,4 +1,4 @@
-"""Command lines of all kinds work, or end in one sentence and exit code 2.
+"""Command lines of all kinds work, or end in a message and exit code 2, never in a traceback.
 
 Everything is real but the work itself: learning, the episodes of evaluations and films, and the
 studies are replaced where they begin (`ends`).
@@ -8,7 +8,7 @@ import dataclasses
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal, get_args, get_origin, is_typeddict
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -18,15 +18,15 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from wng import cli
+from wng.agents import agent as agents
+from wng.agents import video
 from wng.agents.registry import METHODS
+from wng.agents.run import Outcome, Status
 from wng.cli import diagnose as diagnosis
-from wng.cli import reproduce, seeds
-from wng.cli.train import Evolve, Train
-from wng.envs import video
+from wng.cli import reproduce, seeds, studies
 from wng.envs.episodes import episode_returns
 from wng.execution import ray as executors
 from wng.experiments.conditioning.spectrum import Spectrum
-from wng.runs.training import Trainable
 
 
 @pytest.fixture(scope="module")
@@ -47,21 +47,22 @@ def folder(tmp_path_factory, runs: Path) -> Iterator[Path]:
 def ends(patch: pytest.MonkeyPatch) -> None:
     """Replace the work: whatever is before and after it stays."""
     spectrum = Spectrum("env", "PG", 0, 1, 1, 3, np.array([2.0, -1.0]), 0.5)
-    patch.setattr(Trainable, "learn", lambda self, *args, **more: self)
+    patch.setattr(agents.Agent, "learn", lambda self, *args, **more: self)
+    finished = Outcome(Status.FINISHED)
     patch.setattr(
-        seeds, "run_children", lambda children, *args, **more: {c.name: 0 for c in children}
+        seeds, "run_jobs", lambda jobs, *args, **more: {job.folder: finished for job in jobs}
     )
     patch.setattr(executors.RayExecutor, "__init__", stopped)
-    patch.setattr("wng.agents.episode_returns", a_few)
+    patch.setattr(agents, "episode_returns", a_few)
     patch.setattr(video, "_play", lambda *args, play=video._play: play(*args[:-1], 2))
     patch.setattr(diagnosis, "diagnose", lambda *args: spectrum)
-    for study in (reproduce.toys_study, reproduce.transport, reproduce.pg, reproduce):
-        for name in ("run_study", "reproduce", "run", "run_jobs"):
-            if hasattr(study, name):
-                patch.setattr(study, name, stopped)
+    patch.setattr(reproduce.toys_study, "run_study", stopped)
+    patch.setattr(reproduce.transport, "reproduce", stopped)
+    patch.setattr(studies.pg, "run", stopped)
+    patch.setattr(studies, "run_trials", stopped)
 
 
-def a_few(env: str, make_act: Any, episodes: int, seed: int, limit: int) -> np.ndarray:
+def a_few(env: Any, make_act: Any, episodes: int, seed: int, limit: int | None) -> np.ndarray:
     """Not as many episodes as one may ask for, and short."""
     return episode_returns(env, make_act, min(episodes, 2), seed, min(limit or 5, 5))
 
@@ -88,9 +89,18 @@ def flags_of(cls: Any) -> dict[str, Any]:
     for field in dataclasses.fields(cls):
         if dataclasses.is_dataclass(field.type):
             found |= flags_of(field.type)
+        elif is_typeddict(field.type):  # a group of settings
+            for name, kind in field.type.__annotations__.items():
+                found[f"--{name.replace('_', '-')}"] = get_args(kind)[0]
         elif get_origin(field.type) is not Annotated:  # a word without a flag
             found[f"--{field.name.replace('_', '-')}"] = field.type
     return found
+
+
+def class_of(name: str, method: str = "") -> Any:
+    """The class of a command, for `train` that of a method."""
+    cls = cli.command_class(name)
+    return cls.for_method(method) if name == "train" else cls
 
 
 def fitting(kind: Any) -> st.SearchStrategy[list[str]]:
@@ -107,15 +117,14 @@ def fitting(kind: Any) -> st.SearchStrategy[list[str]]:
 def good_lines(draw: st.DrawFn) -> list[str]:
     """Real flags, each with a value of its kind."""
     name = draw(st.sampled_from([*cli.COMMANDS, "train", "train", "train", "eval", "video"]))
-    words, cls = name.split(), cli.command_class(name)
+    words, method = name.split(), draw(st.sampled_from(list(TINY_RUN)))
     if name == "train":
-        method = draw(st.sampled_from(list(TINY_RUN)))
-        words, cls = [*TINY_RUN[method], "--steps", "1e9"], Train if method == "pg" else Evolve
+        words = [*TINY_RUN[method], "--steps", "1e9"]
         where = [["--out", "new"], ["--seeds", "0,1"], ["--resume", "--steps", "32"]]
         words += draw(st.sampled_from(where))
     elif name in ("eval", "video", "plot", "map", "diagnose"):
         words.append(draw(PATHS))
-    flags = flags_of(cls)
+    flags = flags_of(class_of(name, method))
     for flag in draw(st.lists(st.sampled_from(sorted(flags)), max_size=3, unique=True)):
         words += [flag, *draw(fitting(flags[flag]))]
     return words
@@ -126,9 +135,7 @@ def bad_lines(draw: st.DrawFn) -> list[str]:
     """A command, then flags that are nearly right, words and values of any kind."""
     name = draw(st.sampled_from(list(cli.COMMANDS)))
     words = name.split() + draw(st.lists(SOMETHING, max_size=2))
-    for flag in draw(
-        st.lists(st.sampled_from(sorted(flags_of(cli.command_class(name))) or ["--x"]))
-    ):
+    for flag in draw(st.lists(st.sampled_from(sorted(flags_of(class_of(name))) or ["--x"]))):
         more = [
             flag[:-1],
             f"{flag}x",

@@ -1,7 +1,7 @@
 """Settings of all kinds make an agent, or end in one sentence."""
 
 import dataclasses
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 import pytest
 from edges import NUMBERS, ODD, TEXTS, VALUES, fuzz, refused
@@ -9,8 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import wng
-from wng.agents.load import config_from
-from wng.agents.registry import EVOLUTION, FAMILIES, GRADIENT, Family
+from wng.agents.registry import EVOLUTION, FAMILIES, GRADIENT, METHODS, Family
+from wng.evolution import config as evolution_config
+from wng.policy_gradient import config as gradient_config
+from wng.runs.settings import config_from
 
 POINT = "wng/PointWall-v0"
 SMALL: dict[str, dict[str, Any]] = {
@@ -19,11 +21,17 @@ SMALL: dict[str, dict[str, Any]] = {
     EVOLUTION.title: {"population": 6, "hidden": (3,), "num_basis": 3, "dual_features": 5},
 }  # fmt: skip
 families = st.sampled_from(FAMILIES)
+LIMITS = {GRADIENT.kind: gradient_config.LIMITS, EVOLUTION.kind: evolution_config.LIMITS}
 
 
 def likely(family: Family, name: str) -> st.SearchStrategy:
     """A value that may be right for a field, as often as one of any kind."""
-    choices = family.limits.choices.get(name)
+    (kind,) = (field.type for field in dataclasses.fields(family.config) if field.name == name)
+    choices = (
+        get_args(kind)
+        if get_origin(kind) is Literal
+        else tuple(LIMITS[family.kind].registries.get(name, ()))
+    )
     if choices:
         return st.one_of(st.sampled_from(choices), VALUES)
     if name == "hidden":
@@ -47,14 +55,14 @@ def test_configurations(data: st.DataObject) -> None:
     made: list[Any] = []
     said = refused(lambda: made.append(family.config(**given_values)))
     if said is None:
-        for name, value in dataclasses.asdict(made[0]).items():
-            kind = family.config.__annotations__[name]
-            if kind in (int, float, bool, str):
-                assert type(value) is kind, (name, value)
+        for field in dataclasses.fields(family.config):
+            value = getattr(made[0], field.name)
+            if field.type in (int, float, bool, str):
+                assert type(value) is field.type, (field.name, value)
 
 
 @fuzz(200)
-@given(families, st.one_of(st.sampled_from([*wng.agents.registry.METHODS, "WNPG", "ppoo"]), VALUES),
+@given(families, st.one_of(st.sampled_from([*METHODS, "WNPG", "ppoo"]), VALUES),
        st.one_of(st.sampled_from(["tuned", "paper", "released"]), VALUES), VALUES,
        st.dictionaries(st.one_of(st.sampled_from(["hidden", "gama", "population"]), TEXTS), VALUES,
                        max_size=2))  # fmt: skip
@@ -73,10 +81,6 @@ def test_configurations_from_files(family: Family, more: dict, instead: Any) -> 
     )
 
 
-def agent(family: Family) -> Any:
-    return wng.Agent if family is GRADIENT else wng.Evolution
-
-
 @fuzz(20)
 @given(st.data())
 def test_agents(data: st.DataObject) -> None:
@@ -89,7 +93,7 @@ def test_agents(data: st.DataObject) -> None:
     if isinstance(more.get("backend"), str) and more["backend"] == "workers":
         del more["backend"]  # processes
     made: list[Any] = []
-    refused(lambda: made.append(agent(family)(env, method, 0, **{**base, **more})))
+    refused(lambda: made.append(wng.Agent(env, method, 0, **{**base, **more})))
     for one in made:
         one.close()
 
@@ -98,7 +102,7 @@ def test_agents(data: st.DataObject) -> None:
 @given(families, st.one_of(TEXTS, ODD, NUMBERS, st.just("Hopper-v9")), VALUES, VALUES, VALUES)
 def test_agents_of_anything(family: Family, env: Any, method: Any, seed: Any, config: Any) -> None:
     """Environment, method, seed or configuration of any kind; the others as they should be."""
-    make, right = agent(family), family.config(**SMALL[family.title])
+    make, right = wng.Agent, family.config(**SMALL[family.title])
     named = next(iter(family.methods))
     assert refused(lambda: make(env, named, config=right)) is not None
     if config is not None:
@@ -130,7 +134,7 @@ def test_agents_of_anything(family: Family, env: Any, method: Any, seed: Any, co
 )
 def test_what_no_machine_can_hold(family: Family, huge: dict[str, Any]) -> None:
     def make() -> None:
-        made = agent(family)(POINT, next(iter(family.methods)), **{**SMALL[family.title], **huge})
+        made = wng.Agent(POINT, next(iter(family.methods)), **{**SMALL[family.title], **huge})
         made.learn(1)
 
     said = refused(make)
@@ -140,7 +144,7 @@ def test_what_no_machine_can_hold(family: Family, huge: dict[str, Any]) -> None:
 
 def test_a_population_for_another_machine_can_be_looked_at_but_not_trained() -> None:
     family, population = EVOLUTION, 5 * 10**8
-    large = wng.Evolution(POINT, "es", **{**SMALL[family.title], "population": population})
+    large = wng.Agent(POINT, "es", **{**SMALL[family.title], "population": population})
     assert large.evaluate(1).shape == (1,)
     said = refused(lambda: large.learn(1))
     assert said is not None

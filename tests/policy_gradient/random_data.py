@@ -9,9 +9,10 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from wng.behavior import find_embedding
+from wng.policy_gradient.batch import Rollout
 from wng.policy_gradient.config import Config
+from wng.policy_gradient.learner import Learner, TrainState
 from wng.policy_gradient.methods import preset
-from wng.policy_gradient.update import Learner, Rollout, TrainState
 
 OBSERVATION_SIZE, ACTION_SIZE = 3, 2
 SMALL: dict[str, Any] = {
@@ -43,7 +44,7 @@ def make_learner(config: Config, discrete: bool = False) -> Learner:
     )
     # The same program, compiled in half the time: these problems are too small to profit.
     quick = {"xla_backend_optimization_level": 0}
-    learner.update = jax.jit(learner._update, compiler_options=quick)
+    learner.update = jax.jit(learner.update.__wrapped__, compiler_options=quick)
     return learner
 
 
@@ -64,7 +65,7 @@ def random_rollout(learner: Learner, state: TrainState, seed: int = 0) -> Rollou
     following = rng.normal(size=observations.shape).astype(np.float32)
     noise = learner.noise(jax.random.key(seed))
     actions = learner.act(state.networks, state.observation_moments, observations, noise)
-    liked = actions.astype(float) if learner.discrete else actions[..., 0]
+    liked = actions.astype(float) if learner.problem.discrete else actions[..., 0]
     ends = rng.random(size=(2, *shape)) < 0.1
     return Rollout(
         jnp.asarray(observations), actions, liked, ends[0], ends[1], jnp.asarray(following)
@@ -74,10 +75,12 @@ def random_rollout(learner: Learner, state: TrainState, seed: int = 0) -> Rollou
 def one_update(
     learner: Learner, seed: int = 0, **replaced: float
 ) -> tuple[TrainState, TrainState, dict[str, jax.Array]]:
-    """The state before, after, and the metrics."""
+    """The state before, after, and the metrics; `replaced` are fields of the state or its step."""
     # Of a definite type: a second kind of state would be compiled for again.
     definite = {name: jnp.asarray(value, jnp.float32) for name, value in replaced.items()}
-    before = learner.init(jax.random.key(seed))._replace(**definite)
+    before = learner.init(jax.random.key(seed))
+    own = {name: definite.pop(name) for name in set(definite) & set(before._fields)}
+    before = before._replace(**own, step=before.step._replace(**definite))
     rollout = random_rollout(learner, before, seed)
     after, metrics = learner.update(before, rollout, jax.random.key(seed + 1))
     return before, after, metrics

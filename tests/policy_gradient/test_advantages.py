@@ -96,11 +96,11 @@ def test_moments_are_those_of_all_batches_together() -> None:
         np.testing.assert_allclose(moments.variance, seen.var(axis=0), rtol=1e-4)
         assert moments.seen == len(seen)
     x = jnp.asarray(batches[0])
-    standardised = (batches[0] - seen.mean(axis=0)) / seen.std(axis=0)
-    np.testing.assert_allclose(moments.normalize(x), standardised, rtol=1e-4, atol=1e-5)
+    standardized = (batches[0] - seen.mean(axis=0)) / seen.std(axis=0)
+    np.testing.assert_allclose(moments.normalize(x), standardized, rtol=1e-4, atol=1e-5)
 
 
-def test_normalisation_clips_at_ten_and_changes_nothing_before_any_data() -> None:
+def test_normalization_clips_at_ten_and_changes_nothing_before_any_data() -> None:
     moments = Moments.empty(1)
     x = jnp.array([[-50.0], [-1.0], [0.0], [2.0], [11.0]])
     np.testing.assert_allclose(moments.normalize(x), [[-10], [-1], [0], [2], [10]], rtol=1e-6)

@@ -10,16 +10,31 @@ from wng.estimator import jacobian_score, kernel_basis
 from wng.estimator.basis import KernelBasis
 from wng.estimator.jacobian import behaviors_and_pullback
 from wng.estimator.metric import LowRank, WassersteinMetric
+from wng.policy_gradient.batch import Batch, Data
+from wng.policy_gradient.behaviors import Windows, cut_windows
 from wng.policy_gradient.config import Config
-from wng.policy_gradient.geometry import (
-    Behaviors,
-    HeldFixed,
-    OutputMetric,
-    Windows,
-    cut_windows,
-    kernel_metric,
-)
+from wng.policy_gradient.geometry import OutputMetric, fisher, wasserstein_exact
+from wng.policy_gradient.kernel import HeldFixed, kernel
 from wng.policy_gradient.networks import MLP, Networks, Policy, init_networks
+from wng.policy_gradient.problem import Problem
+
+
+def make_problem(
+    embedding: str | Embedding = "state-action",
+    discrete: bool = False,
+    action_size: int = 1,
+    **settings,
+) -> Problem:
+    """A problem whose geometry sees behaviors."""
+    if isinstance(embedding, str):
+        settings, embedding = settings | {"embedding": embedding}, find_embedding(embedding)
+    return Problem(
+        Config(**({"geometry": "wasserstein"} | settings)),
+        embedding,
+        observation_size=2,
+        action_size=action_size,
+        discrete=discrete,
+    )
 
 
 def linear_policy(weight: list, log_std: list | None) -> Networks:
@@ -54,7 +69,11 @@ def test_windows_are_in_order_and_masked_after_an_episodes_end() -> None:
     np.testing.assert_array_equal(windows.rewards, 100 * np.array(expected))
     # Ends at step 4: the 6 after it is another episode. Ends at step 3: that is the window's last.
     np.testing.assert_array_equal(windows.mask, [[1, 1], [1, 0], [1, 1], [1, 1]])
-    np.testing.assert_array_equal(windows.take(jnp.array([1])).rewards, [[400, 600]])
+    picked = windows.pick(3, jax.random.key(0))
+    rows = [expected.index((row / 100).tolist()) for row in np.asarray(picked.rewards)]
+    assert len(set(rows)) == 3
+    np.testing.assert_array_equal(picked.mask, np.asarray(windows.mask)[rows])
+    assert len(windows.pick(9, jax.random.key(0)).mask) == 4
 
 
 def test_a_mask_stays_zero_over_later_episodes() -> None:
@@ -102,11 +121,15 @@ def test_output_metric_solves_like_the_dense_matrix(kind: str) -> None:
     g = np.random.default_rng(0).normal(size=len(G))
 
     @jax.jit
-    def run(networks: Networks, g: jax.Array) -> tuple[jax.Array, jax.Array]:
-        metric = OutputMetric(networks, STATES, kind != "wasserstein", iterations=100)
-        return metric.solve(g, 0.05), jax.vmap(metric.products())(jnp.eye(g.size))
+    def run(networks: Networks, g: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+        geometry = wasserstein_exact if kind == "wasserstein" else fisher
+        metric = OutputMetric(networks, STATES, geometry.curvature, iterations=100)
+        columns = jax.vmap(metric.products())(jnp.eye(g.size))
+        return metric.solve(g, 0.05), columns, metric.largest_eigenvalue
 
-    solution, columns = run(networks, jnp.asarray(g))
+    solution, columns, largest = run(networks, jnp.asarray(g))
+    # Ten power iterations come close from below, also where the leading eigenvalues do.
+    assert 0.9 < largest / np.linalg.eigvalsh(G)[-1] < 1.0001
     np.testing.assert_allclose(columns, G, rtol=1e-3, atol=1e-5 * np.abs(G).max())
     expected = np.linalg.solve(G + 0.05 * np.eye(len(G)), g)
     np.testing.assert_allclose(solution, expected, rtol=1e-3, atol=1e-3 * np.abs(expected).max())
@@ -130,8 +153,8 @@ def exact_matrix(networks: Networks, states: np.ndarray) -> np.ndarray:
 
 def estimated(networks: Networks, states: jax.Array, num_basis: int, form: str) -> jax.Array:
     """Ĝ with states held fixed, or joint with all coordinates free; the mean of four draws."""
-    config = Config(num_basis=num_basis)
-    behaviors = Behaviors(find_embedding("state-action"), config, False, 1)
+    problem = make_problem(num_basis=num_basis)
+    config, behaviors = problem.config, problem.behaviors
     number = len(states)
     windows = single_steps(states, jnp.zeros((number, 1)), jnp.zeros(number))
 
@@ -151,11 +174,28 @@ def estimated(networks: Networks, states: jax.Array, num_basis: int, form: str) 
         def one(key: jax.Array) -> jax.Array:
             if form == "joint":
                 return matrix(joint(networks, key))
-            return matrix(kernel_metric(behaviors, config, networks, windows, key))
+            return matrix(kernel.metric(problem, networks, Data(None, windows, None, None), key))
 
         return jax.lax.map(one, jax.random.split(jax.random.key(0), 4)).mean(axis=0)
 
     return mean(networks)
+
+
+@pytest.mark.parametrize("geometry", ["fisher", "wasserstein-exact"])
+def test_largest_eigenvalue_is_exact_where_it_stands_out(geometry: str) -> None:
+    networks, states = linear_policy([[0.5], [-0.3]], [0.2]), STATES + 5
+    G = exact_matrix(networks, np.asarray(states))
+    if geometry == "fisher":
+        G /= np.exp(0.4)
+        G[-1, -1] = 2
+    batch = Batch(states, None, None, None, None, None)
+    problem = make_problem(geometry=geometry)
+    metric = problem.geometry.metric(
+        problem, networks, Data(batch, None, None, None), jax.random.key(0)
+    )
+    eigenvalues = np.linalg.eigvalsh(G)
+    assert eigenvalues[-1] > 10 * eigenvalues[-2]
+    assert metric.largest_eigenvalue == pytest.approx(eigenvalues[-1], rel=1e-4)
 
 
 def test_kernel_metric_converges_to_the_exact_one_per_state() -> None:
@@ -214,8 +254,7 @@ def test_held_fixed_zeroes_the_gradient_along_what_is_held() -> None:
 )
 def test_which_coordinates_move(embedding: str, moved: list[bool]) -> None:
     networks = linear_policy([[0.5], [-0.3]], [0.2])
-    config = Config(geometry="wasserstein")
-    behaviors = Behaviors(find_embedding(embedding), config, False, 1)
+    behaviors = make_problem(embedding).behaviors
     windows = single_steps(STATES, jnp.zeros((10, 1)), jnp.zeros(10))
     sample = jax.jit(behaviors.sample)(networks, windows, jax.random.key(0))
     np.testing.assert_array_equal(sample[2], moved)
@@ -223,17 +262,17 @@ def test_which_coordinates_move(embedding: str, moved: list[bool]) -> None:
 
 def test_a_value_that_the_step_cannot_move_is_held_fixed() -> None:
     networks = linear_policy([[0.5], [-0.3]], [0.2])
-    config = Config(embedding="actions-value", step="trust_region")
-    behaviors = Behaviors(find_embedding("actions-value"), config, False, 1)
-    assert not behaviors.shared
+    behaviors = make_problem("actions-value", step="trust_region").behaviors
+    assert not behaviors.joint
+    assert make_problem("actions-value").behaviors.joint
     windows = single_steps(STATES, jnp.zeros((10, 1)), jnp.zeros(10))
     _, _, moved = jax.jit(behaviors.sample)(networks, windows, jax.random.key(0))
     np.testing.assert_array_equal(moved, [True] * 10 + [False])
 
 
-def test_reparameterised_behaviours_are_the_policys_in_the_windows_states() -> None:
+def test_reparameterized_behaviors_are_the_policys_in_the_windows_states() -> None:
     networks = linear_policy([[0.5], [-0.3]], [-0.7])
-    behaviors = Behaviors(find_embedding("state-action"), Config(), False, 1)
+    behaviors = make_problem().behaviors
     states = jnp.tile(jnp.array([[1.0, 2.0]]), (4000, 1))
     windows = single_steps(states, jnp.full((4000, 1), 9.0), jnp.zeros(4000))
     X = np.asarray(jax.jit(behaviors.embed)(networks, windows, jax.random.key(0)))
@@ -265,7 +304,7 @@ OLD_WEIGHT = [[-0.4, 0.6, 0.1], [0.9, -0.4, -0.2]]
 @pytest.fixture(scope="module")
 def score_jacobian():
     """J at θ from windows, with or without importance weights, and by enumerating the actions."""
-    behaviors = Behaviors(find_embedding("state-action"), Config(), True, 3)
+    behaviors = make_problem(discrete=True, action_size=3).behaviors
     centers = np.random.default_rng(0).normal(size=(4, 5))
     basis = KernelBasis(jnp.asarray(centers), jnp.array([0, 2, 3, 4]), jnp.asarray(2.0))
 
@@ -314,9 +353,9 @@ def test_importance_weights_correct_for_an_older_policy(score_jacobian) -> None:
     assert relative(plain, exact) > 0.4
 
 
-def test_weights_are_ratios_clipped_and_one_where_behaviours_are_resampled() -> None:
+def test_weights_are_ratios_clipped_and_one_where_behaviors_are_resampled() -> None:
     networks, windows = discrete_case(WEIGHT, OLD_WEIGHT, 50)
-    score = Behaviors(find_embedding("state-action"), Config(), True, 3)
+    score = make_problem(discrete=True, action_size=3).behaviors
     states, actions = windows.observations[:, 0], windows.actions[:, 0]
     new = networks.policy(states).log_prob(actions)
     log_ratio = np.asarray(new) - np.asarray(windows.log_probs[:, 0])
@@ -324,7 +363,7 @@ def test_weights_are_ratios_clipped_and_one_where_behaviours_are_resampled() -> 
     np.testing.assert_allclose(score.weights(networks, windows, actions), expected, rtol=1e-4)
     far = windows._replace(log_probs=windows.log_probs - 50)
     np.testing.assert_allclose(score.weights(networks, far, actions), np.exp(3), rtol=1e-5)
-    resampled = Behaviors(find_embedding("actions"), Config(), True, 3)
+    resampled = make_problem("actions", discrete=True, action_size=3).behaviors
     np.testing.assert_array_equal(resampled.weights(networks, far, actions), 1)
 
 
@@ -334,7 +373,7 @@ def test_log_probs_of_a_window_sum_up_to_the_episodes_end() -> None:
     actions = jax.random.normal(jax.random.key(1), (2, 3, 1))
     mask = jnp.array([[1.0, 1.0, 0.0], [1.0, 1.0, 1.0]])
     windows = Windows(states, actions, mask, mask, mask)
-    behaviors = Behaviors(find_embedding("final-state"), Config(), False, 1)
+    behaviors = make_problem("final-state").behaviors
     each = np.asarray(networks.policy(states).log_prob(actions))
     np.testing.assert_allclose(
         behaviors.log_probs(networks, windows, actions),
@@ -349,24 +388,24 @@ def test_log_probs_of_a_window_sum_up_to_the_episodes_end() -> None:
         ("state-action", True, "reparam", "needs continuous actions"),
         ("final-state", False, "reparam", "needs an embedding of actions"),
         ("actions-value", True, "auto", "discrete actions do not have: use --embedding"),
-        ("actions-value", False, "score", "needs the reparameterised"),
+        ("actions-value", False, "score", "needs the reparameterized"),
     ],
 )
 def test_impossible_jacobians_say_what_to_use(
     embedding: str, discrete: bool, jacobian: str, message: str
 ) -> None:
-    config = Config(embedding=embedding, jacobian=jacobian)
     with pytest.raises(ValueError, match=message) as error:
-        Behaviors(find_embedding(embedding), config, discrete, 2)
+        make_problem(embedding, discrete, jacobian=jacobian)
     assert "\n" not in str(error.value)
+    make_problem(embedding, discrete, jacobian=jacobian, geometry="fisher")  # which sees none
 
 
-def test_auto_takes_the_reparameterised_form_where_it_applies() -> None:
+def test_auto_takes_the_reparameterized_form_where_it_applies() -> None:
     own = Embedding(lambda t: t.observations[-1])
     for embedding, discrete, expected in [
-        (find_embedding("state-action"), False, True),
-        (find_embedding("state-action"), True, False),
-        (find_embedding("reward-to-go"), False, False),
+        ("state-action", False, True),
+        ("state-action", True, False),
+        ("reward-to-go", False, False),
         (own, False, False),
     ]:
-        assert Behaviors(embedding, Config(), discrete, 2).reparam is expected
+        assert make_problem(embedding, discrete, 2).behaviors.reparam is expected

@@ -4,7 +4,7 @@ import pytest
 from killing import as_flags, kill_and_compare
 from tiny import TINY
 
-from wng.policy_gradient.agent import Agent
+from wng.agents.agent import Agent
 from wng.policy_gradient.methods import preset
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from wng.policy_gradient.agent import Agent
+from wng.agents.agent import Agent
 from wng.policy_gradient.methods import METHODS
 
 pytestmark = pytest.mark.slow
@@ -40,7 +40,7 @@ def test_discounted_values(method: str) -> None:
         gamma=0.5,
         normalize_rewards=False,
     )
-    state = agent._trainer.state
+    state = agent.trainer.state
     seen = state.observation_moments.normalize(np.array([[0.0], [1.0]], np.float32))
     np.testing.assert_allclose(state.networks.values(seen), [0.5, 1.0], atol=0.05)
     agent.close()

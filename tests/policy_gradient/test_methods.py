@@ -1,8 +1,10 @@
 import itertools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from jax.flatten_util import ravel_pytree
 from random_data import (
@@ -15,11 +17,12 @@ from random_data import (
     small_method,
 )
 
-from wng.policy_gradient.config import LIMITS, Config
-from wng.policy_gradient.geometry import Windows, kernel_metric
+import wng
+from wng.policy_gradient.axes import GEOMETRIES, PROXIMITIES, STEPS
+from wng.policy_gradient.batch import Batch, Data, Rollout
+from wng.policy_gradient.behaviors import Windows
+from wng.policy_gradient.config import Config
 from wng.policy_gradient.methods import METHODS, nearest_method, preset
-from wng.policy_gradient.proximity import Batch, standardized
-from wng.policy_gradient.update import Rollout
 from wng.runs.settings import find_method
 
 # The table
@@ -85,7 +88,7 @@ def test_overrides_win() -> None:
         (lambda: preset("wnpg", learning_rate=float("nan")), "learning_rate must be finite"),
         (lambda: preset("wnpg", num_basis=0), "num_basis must be at least 1"),
         (lambda: preset("wnpg", hidden=()), "hidden must be one or more widths"),
-        (lambda: preset("wnpg", rollout=2049), "take 2048"),
+        (lambda: preset("wnpg", rollout=2049), "use 2048"),
         (lambda: preset("wnpg", minibatch=60), "multiple of minibatch=60"),
     ],
 )
@@ -96,11 +99,12 @@ def test_mistakes_get_the_nearest_name_in_one_sentence(call, message: str) -> No
 
 
 def test_a_combination_of_ones_own_takes_the_settings_of_the_nearest_method() -> None:
-    assert nearest_method("clip", "wasserstein") == "wnpg"
-    assert nearest_method("wasserstein", "wasserstein") == "bgwnpg"
-    assert nearest_method("", "wasserstein-exact", "trust_region") == "wtrpo"
-    assert nearest_method("clip", "fisher", "trust_region") == "trpo"
-    assert nearest_method("kl") == "ppokl"
+    assert nearest_method(proximity="clip", geometry="wasserstein") == "wnpg"
+    assert nearest_method(proximity="wasserstein", geometry="wasserstein") == "bgwnpg"
+    assert nearest_method(geometry="wasserstein-exact", step="trust_region") == "wtrpo"
+    assert nearest_method(proximity="clip", geometry="fisher", step="trust_region") == "trpo"
+    assert nearest_method(proximity="kl", geometry="") == "ppokl"
+    assert nearest_method(geometry="my.module:mine", step="trust_region") == "trpo"
     assert nearest_method() == "pg"
 
 
@@ -132,14 +136,14 @@ def test_trpo_stays_within_its_radius() -> None:
         before, after, metrics = one_update(learner, radius=radius)
         assert metrics["line_search_failed"] == 0
         assert 0.3 * radius < metrics["kl"] <= 1.5 * radius
-        assert after.radius == before.radius
+        assert after.step.radius == before.step.radius
 
 
 def test_wtrpo_steers_its_radius() -> None:
     learner = small_method("wtrpo")
     for radius, factor in [(1e-8, 1.3), (1e3, 0.7)]:
         _, after, metrics = one_update(learner, radius=radius)
-        assert after.radius == pytest.approx(factor * radius)
+        assert after.step.radius == pytest.approx(factor * radius)
         assert metrics["kl"] <= 2 * learner.config.kl_target
 
 
@@ -162,9 +166,8 @@ ONE_STEP = {
 
 def surrogate_gradient(learner, state, rollout) -> tuple[jax.Array, Batch, Windows]:
     """g of −E[ρA] over the whole batch, by hand up to the advantages."""
-    state, rewards = learner._scaled_rewards(state, rollout)
-    batch, windows = learner._batch(state, rollout, rewards)
-    advantages = standardized(batch.advantages)
+    state, batch, windows = learner.batch(state, rollout)
+    advantages = batch.standardized().advantages
     theta, unravel = ravel_pytree(state.networks.policy)
 
     def loss(theta: jax.Array) -> jax.Array:
@@ -174,23 +177,27 @@ def surrogate_gradient(learner, state, rollout) -> tuple[jax.Array, Batch, Windo
     return jax.grad(loss)(theta), batch, windows
 
 
-def test_wnpg_goes_along_the_metrics_solve_and_not_along_the_gradient() -> None:
-    learner = small_method("wnpg", **ONE_STEP)
-    state = learner.init(jax.random.key(0))
-    # The keys of the first minibatch of `one_update`, split as the update splits them.
+def gradient_and_metric(learner, state) -> tuple[jax.Array, Any]:
+    """g and the kernel metric at the first minibatch of `one_update`."""
+    # The keys of that minibatch, split as the update splits them.
     key_loop = jax.random.split(jax.random.key(1), 4)[0]
     key_steps = jax.random.split(key_loop)[1]
     key_metric, key_pick, _ = jax.random.split(jax.random.split(key_steps, 1)[0], 3)
 
     @jax.jit
-    def expected(state, rollout):
-        g, _, windows = surrogate_gradient(learner, state, rollout)
-        picked = learner._pick(windows, key_pick)
-        return g, kernel_metric(
-            learner.behaviors, learner.config, state.networks, picked, key_metric
-        )
+    def both(state, rollout):
+        g, batch, windows = surrogate_gradient(learner, state, rollout)
+        picked = windows.pick(learner.problem.num_windows, key_pick)
+        data = Data(batch, picked, None, state.penalty)
+        geometry = GEOMETRIES.find("wasserstein")
+        return g, geometry.metric(learner.problem, state.networks, data, key_metric)
 
-    g, spectrum = expected(state, random_rollout(learner, state))
+    return both(state, random_rollout(learner, state))
+
+
+def test_wnpg_goes_along_the_metrics_solve_and_not_along_the_gradient() -> None:
+    learner = small_method("wnpg", **ONE_STEP)
+    g, spectrum = gradient_and_metric(learner, learner.init(jax.random.key(0)))
     g, Q = np.asarray(g, np.float64), np.asarray(spectrum.directions, np.float64)
     eigenvalues = np.asarray(spectrum.eigenvalues, np.float64)
     G = (Q.T * eigenvalues) @ Q
@@ -200,9 +207,24 @@ def test_wnpg_goes_along_the_metrics_solve_and_not_along_the_gradient() -> None:
     assert step @ g / np.linalg.norm(step) / np.linalg.norm(g) > -0.99  # not the gradient's
 
 
-def test_npg_goes_along_the_dense_fisher_solve() -> None:
-    learner = small_method("npg", **ONE_STEP, cg_iterations=100)
-    state = learner.init(jax.random.key(0))
+def test_the_optimizer_of_wnpg_is_a_chain_of_public_transformations() -> None:
+    learner = small_method("wnpg", **(ONE_STEP | {"max_grad_norm": 0.01}))
+    policy = learner.init(jax.random.key(0)).networks.policy
+    g, metric = gradient_and_metric(learner, learner.init(jax.random.key(0)))
+    chain = optax.chain(
+        wng.scale_by_metric(wng.Damping(0.1, relative=True)),
+        optax.clip_by_global_norm(0.01),
+        optax.sgd(1e-3),
+    )
+    grads = ravel_pytree(policy)[1](g)
+    updates, _ = chain.update(grads, chain.init(policy), policy, metric_fn=lambda _: metric)
+    step = moved(learner)
+    assert np.linalg.norm(step) == pytest.approx(1e-5, rel=0.01)  # it was clipped
+    np.testing.assert_allclose(step, flat(updates), atol=0.01 * np.abs(step).max())
+
+
+def dense_fisher(learner, state) -> tuple[np.ndarray, np.ndarray]:
+    """g and F of the whole batch, by `jax.jacobian`."""
     theta, unravel = ravel_pytree(state.networks.policy)
 
     @jax.jit
@@ -219,7 +241,13 @@ def test_npg_goes_along_the_dense_fisher_solve() -> None:
     g, (mean, log_std) = jax.tree.map(lambda x: np.asarray(x, np.float64), found)
     # σ = 1 at the start.
     F = np.einsum("nap,naq->pq", mean, mean) + 2 * np.einsum("nap,naq->pq", log_std, log_std)
-    expected = np.linalg.solve(F / 32 + 0.1 * np.eye(len(g)), g)
+    return g, F / 32
+
+
+def test_npg_goes_along_the_dense_fisher_solve() -> None:
+    learner = small_method("npg", **ONE_STEP, cg_iterations=100)
+    g, F = dense_fisher(learner, learner.init(jax.random.key(0)))
+    expected = np.linalg.solve(F + 0.1 * np.eye(len(g)), g)
     np.testing.assert_allclose(moved(learner), -1e-3 * expected, atol=1e-5 * np.abs(expected).max())
 
 
@@ -227,9 +255,7 @@ def test_npg_goes_along_the_dense_fisher_solve() -> None:
 
 GRID = [
     (proximity, geometry, step, discrete)
-    for proximity, geometry, step in itertools.product(
-        LIMITS.choices["proximity"], LIMITS.choices["geometry"], LIMITS.choices["step"]
-    )
+    for proximity, geometry, step in itertools.product(PROXIMITIES, GEOMETRIES, STEPS)
     for discrete in (False, True)
     if not (discrete and geometry == "wasserstein-exact")
 ]
@@ -269,20 +295,20 @@ def test_every_combination_moves_to_finite_parameters(
 def test_every_method_has_an_update_with_the_released_settings(method: str) -> None:
     """Traced, not compiled: shapes of policy and value, which share a metric here, must fit."""
     learner = make_learner(preset(method, "released", **(SMALL | {"num_envs": 1})))
-    assert learner.behaviors.embedding.uses_value
+    assert learner.problem.behaviors.embedding.uses_value
     state = jax.eval_shape(learner.init, jax.random.key(0))
     steps = jax.ShapeDtypeStruct((32, 1, 3), jnp.float32)
     actions = jax.ShapeDtypeStruct((32, 1, 2), jnp.float32)
     rewards = jax.ShapeDtypeStruct((32, 1), jnp.float32)
     ends = jax.ShapeDtypeStruct((32, 1), bool)
     rollout = Rollout(steps, actions, rewards, ends, ends, steps)
-    after, _ = jax.eval_shape(learner._update, state, rollout, jax.random.key(0))
+    after, _ = jax.eval_shape(learner.update, state, rollout, jax.random.key(0))
     assert after == state
 
 
 def test_the_covering_cases_cover_each_axis() -> None:
-    for axis, name in enumerate(("proximity", "geometry", "step")):
-        assert {case[axis] for case in COVERING} == set(LIMITS.choices[name])
+    for axis, registry in enumerate((PROXIMITIES, GEOMETRIES, STEPS)):
+        assert {case[axis] for case in COVERING} == set(registry)
     assert len(GRID) == 32 + 24
 
 
@@ -292,6 +318,9 @@ def test_whole_numbers_are_checked_like_real_ones() -> None:
         Config(gamma=2)
 
 
-def test_relative_damping_is_off_where_there_are_no_eigenvalues() -> None:
-    assert Config(geometry="wasserstein").relative_damping
-    assert not Config(geometry="fisher").relative_damping
+def test_relative_damping_is_in_units_of_the_fisher_metrics_largest_eigenvalue() -> None:
+    learner = small_method("npg", **ONE_STEP, cg_iterations=100, relative_damping=True)
+    state = learner.init(jax.random.key(0))
+    _, _, metrics = one_update(learner)
+    F = dense_fisher(learner, state)[1]
+    assert metrics["epsilon"] == pytest.approx(0.1 * np.linalg.eigvalsh(F)[-1], rel=0.02)

@@ -117,7 +117,7 @@ def test_networks_are_tanh_matrix_products() -> None:
     np.testing.assert_array_equal(policy.log_std, np.full((4, 2), -0.5, np.float32))
 
 
-def test_initialisation_is_orthogonal_with_the_stated_scales() -> None:
+def test_initialization_is_orthogonal_with_the_stated_scales() -> None:
     make = partial(init_networks, jax.random.key(0), 6, 2, hidden=(8,), log_std=0.0)
     networks = make(discrete=False)
     for net, last in ((networks.policy.net, 0.01), (networks.value, 1.0)):

@@ -69,7 +69,7 @@ class Agent:
                 raise ValueError(f"config must be a {names}, got a {type(config).__name__}.")
             (self.family,) = families
             check_names(overrides, self.family.config)
-            config = dataclasses.replace(config, **overrides)
+            config = dataclasses.replace(config, **overrides) if overrides else config
         self.env, self.method, self.config = env, method, config
         where = {"executor": executor} if self.family.distributes else {}
         self.trainer = self.family.make_trainer(env, config, seed, embedding, **where)

@@ -1,6 +1,7 @@
 """The registry of families and methods: the one table that commands, studies and agents read."""
 
 import importlib
+from collections import ChainMap
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -53,7 +54,7 @@ EVOLUTION = Family(
     "wng.evolution.trainer:EvolutionTrainer",
 )
 FAMILIES = (GRADIENT, EVOLUTION)
-METHODS: dict[str, Method] = {**GRADIENT.methods, **EVOLUTION.methods}
+METHODS = ChainMap(GRADIENT.methods, EVOLUTION.methods)  # also shows rows that are added later
 
 
 def family_of(method: str) -> Family:

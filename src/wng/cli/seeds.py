@@ -5,6 +5,7 @@ import shlex
 from typing import TYPE_CHECKING
 
 import numpy as np
+from rich.console import Console
 
 from wng import envs
 from wng.agents.registry import GRADIENT
@@ -33,7 +34,7 @@ def run_seeds(train: "Train", executor: Executor) -> None:
         job.existing()
     envs.resolve(train.env, train.config.backend if train.family is GRADIENT else "gymnasium")
     find_embedding(train.config.embedding)
-    with stop_on_signals() as stop, TrainingProgress() as progress:
+    with stop_on_signals() as stop, TrainingProgress(Console(quiet=train.quiet)) as progress:
         for job in jobs:
             progress.add(_name(job), job.steps, progress_of(job.folder)[0])
 

@@ -114,16 +114,11 @@ class Train:
 
     def run_one(self, job: Job, executor: Executor) -> None:
         """Train one seed in this process."""
-
-        def say(text: str) -> None:
-            if not self.quiet:
-                note(text)
-
         outcome = run_job(
             job,
             executor=executor,
             progress=not self.quiet,
-            say=say,
+            say=note,
             conclude=None if self.quiet else lambda agent, run: conclude(job, agent, run),
         )
         if outcome.status is Status.STOPPED:

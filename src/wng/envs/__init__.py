@@ -1,14 +1,18 @@
 """Vector environments: one interface to Gymnasium, worker processes and EnvPool."""
 
+import gymnasium
+
 from wng.envs.base import EnvSpec, EnvState, Transition
 from wng.envs.make import make
-from wng.envs.probes import PROBES, register_probes
+from wng.envs.probes import PROBES
 from wng.envs.resolve import ResolvedEnv, resolve
 from wng.envs.vector import VectorEnv
-from wng.envs.walls import register_walls
+from wng.envs.walls import WALLS
 
-register_probes()
-register_walls()
+for _id in PROBES:
+    gymnasium.register(_id, entry_point="wng.envs.probes:Probe", kwargs={"name": _id})
+for _id, (_entry_point, _limit) in WALLS.items():
+    gymnasium.register(_id, entry_point=_entry_point, max_episode_steps=_limit)
 
 __all__ = [
     "PROBES",

@@ -103,30 +103,18 @@ class Ledger:
             )
         return a.astype(self._action_dtype)
 
-    def record(
-        self,
-        actions: np.ndarray,
-        observations: np.ndarray,
-        final_observations: np.ndarray,
-        rewards: np.ndarray,
-        terminated: np.ndarray,
-        truncated: np.ndarray,
-    ) -> Transition:
-        """Record a step and return it as a `Transition`."""
+    def record(self, actions: np.ndarray, *outputs: np.ndarray) -> Transition:
+        """Record a step and return it; `outputs` are the first five fields of a `Transition`."""
+        observations, rewards, terminated, truncated, final = outputs
         if self._spec.replayable:
             if self.steps.max() == self._actions.shape[1]:
                 self._actions = np.concatenate([self._actions, np.zeros_like(self._actions)], 1)
             self._actions[self._rows, self.steps] = actions
         ended = terminated | truncated
         steps, returns = self.steps + 1, self.returns + rewards
+        finished = np.where(ended, returns, np.nan), np.where(ended, steps, 0)
         transition = Transition(
-            observations=observations,
-            rewards=rewards,
-            terminated=terminated,
-            truncated=truncated & ~terminated,
-            final_observations=final_observations,
-            episode_returns=np.where(ended, returns, np.nan),
-            episode_lengths=np.where(ended, steps, 0),
+            observations, rewards, terminated, truncated & ~terminated, final, *finished
         )
         episodes = self.episodes + ended
         steps, returns = np.where(ended, 0, steps), np.where(ended, 0.0, returns)
@@ -142,43 +130,27 @@ class Ledger:
         longest = int(self.steps.max()) if self._spec.replayable else 0
         actions = self._actions[:, :longest].copy()
         actions[np.arange(longest) >= self.steps[:, None]] = 0
-        return EnvState(
-            episodes=self.episodes.copy(),
-            steps=self.steps.copy(),
-            actions=actions,
-            observations=self.observations.copy(),
-            returns=self.returns.copy(),
-        )
+        episodes, steps = self.episodes.copy(), self.steps.copy()
+        return EnvState(episodes, steps, actions, self.observations.copy(), self.returns.copy())
 
     def restore(self, state: EnvState) -> None:
         """Take over a state of as many environments with the same spec."""
-        steps = np.asarray(state.steps)
-        longest = int(steps.max(initial=0)) if self._spec.replayable else 0
-        expected = {
-            "episodes": (self._num_envs,),
-            "steps": (self._num_envs,),
-            "actions": (self._num_envs, longest, *self.action_shape[1:]),
-            "observations": self.observations.shape,
-            "returns": (self._num_envs,),
-        }
-        if not self._spec.replayable:
-            del expected["actions"]
-        for name, shape in expected.items():
-            found = np.shape(getattr(state, name))
+        n, longest = self._num_envs, int(np.max(state.steps, initial=0))
+        replayed = (n, longest, *self.action_shape[1:])
+        actions = replayed if self._spec.replayable else np.shape(state.actions)
+        shapes = (n,), (n,), actions, self.observations.shape, (n,)
+        for name, found, shape in zip(state._fields, map(np.shape, state), shapes, strict=True):
             if found != shape:
                 raise ValueError(
-                    f"the state does not belong to {self._num_envs} environments of "
-                    f"{self._spec.id!r}: its {name} have shape {list(found)} instead of "
-                    f"{list(shape)}."
+                    f"the state does not belong to {n} environments of {self._spec.id!r}: its "
+                    f"{name} have shape {list(found)} instead of {list(shape)}."
                 )
         self.episodes = np.array(state.episodes, np.int64)
         self.observations = np.array(state.observations, np.float32)
-        self.steps, self.returns = steps.astype(np.int64), np.array(state.returns, np.float64)
+        self.steps = np.array(state.steps, np.int64)
+        self.returns = np.array(state.returns, np.float64)
         if self._spec.replayable:
-            capacity = max(64, longest)
-            self._actions = np.zeros(
-                (self._num_envs, capacity, *self.action_shape[1:]), self._action_dtype
-            )
+            self._actions = np.zeros((n, max(64, longest), *actions[2:]), self._action_dtype)
             self._actions[:, :longest] = state.actions
 
 

@@ -2,6 +2,7 @@
 
 import os
 import warnings
+from operator import attrgetter
 from typing import Any
 
 import gymnasium
@@ -33,8 +34,7 @@ def describe_envpool(env_id: str) -> EnvSpec:
         near = nearest(env_id, pool.list_all_envs())
         hint = f"did you mean {near!r}" if near else "use backend='gymnasium'"
         raise ValueError(f"EnvPool has no environment {env_id!r}: {hint}?")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about bounds rounded to float32
+    with warnings.catch_warnings(action="ignore"):  # about bounds rounded to float32
         spec = pool.make_spec(env_id)
         gym_spec = gymnasium.registry.get(env_id)
         limit = gym_spec.max_episode_steps if gym_spec is not None else None
@@ -50,14 +50,9 @@ def describe_envpool(env_id: str) -> EnvSpec:
 
 def same_task(a: EnvSpec, b: EnvSpec) -> bool:
     """Tell whether two specs have the same observations, actions and time limit."""
-    return (
-        a.observation_size == b.observation_size
-        and a.discrete == b.discrete
-        and a.action_size == b.action_size
-        and a.max_episode_steps == b.max_episode_steps
-        and np.allclose(a.action_low, b.action_low)
-        and np.allclose(a.action_high, b.action_high)
-    )
+    exact = attrgetter("observation_size", "discrete", "action_size", "max_episode_steps")
+    bounds = (a.action_low, b.action_low), (a.action_high, b.action_high)
+    return exact(a) == exact(b) and all(np.allclose(*pair) for pair in bounds)
 
 
 class EnvPoolRunner:
@@ -79,8 +74,7 @@ class EnvPoolRunner:
         # EnvPool seeds environment i with `seed + i`: adjacent seeds would share most
         # environments, so hash them first.
         seed = np.random.SeedSequence([self._seed, episodes]).generate_state(1)[0] >> 2
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"):
             pool = _module().make_gymnasium(
                 self._id,
                 num_envs=self._num_envs,
@@ -128,7 +122,6 @@ def _flat(observations: np.ndarray) -> np.ndarray:
 
 
 def _module() -> Any:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         import envpool
     return envpool

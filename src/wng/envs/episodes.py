@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from wng.envs.make import as_resolved, make
+from wng.envs.make import make
 from wng.envs.resolve import ResolvedEnv
 from wng.envs.vector import VectorEnv
 
@@ -22,21 +22,15 @@ def episode_returns(
 ) -> np.ndarray:
     """Run whole episodes and return the return of each.
 
-    Args:
-      env: Gymnasium id, or the result of `wng.envs.resolve`.
-      make_act: Makes the policy for a batch of episodes from the batch's seed.
-      episodes: Number of episodes.
-      seed: Random seed of the first batch.
-      limit: Maximum number of steps per episode. Defaults to the environment's time limit, or
-        30,000 steps if it has none.
+    They run in batches; `make_act` makes the policy of a batch from the batch's seed. The `limit`
+    on steps defaults to the environment's time limit, or `LONGEST_EPISODE` if it has none.
     """
     if episodes < 1:
         raise ValueError(f"episodes must be at least 1, got {episodes}.")
-    resolved = as_resolved(env, "gymnasium")
     returns: list[float] = []
     while len(returns) < episodes:
         number, batch_seed = min(10, episodes - len(returns)), seed + len(returns)
-        vector_env = make(resolved, number, batch_seed, "gymnasium")
+        vector_env = make(env, number, batch_seed, "gymnasium")
         try:
             returns += first_returns(vector_env, make_act(batch_seed), limit)
         finally:
@@ -63,8 +57,7 @@ def first_returns(env: VectorEnv, act: Act, limit: int | None = None) -> list[fl
 def read_observations(observation: object, env_id: str, size: int) -> tuple[np.ndarray, bool]:
     """Convert one observation or a batch, flat or in the environment's shape, to rows [n, size].
 
-    Returns:
-      The rows, and whether the input was a batch; [1, size] is a batch of one.
+    Returns the rows, and whether the input was a batch; [1, size] is a batch of one.
     """
     x = np.asarray(observation, np.float32)
     batch = x.ndim > 1 and int(np.prod(x.shape[1:])) == size

@@ -15,26 +15,6 @@ class JaxEnv(Protocol):
     `jax_env`.
     """
 
-    @property
-    def observation_size(self) -> int:
-        """Length of an observation."""
-
-    @property
-    def action_size(self) -> int:
-        """Length of an action."""
-
-    @property
-    def action_low(self) -> tuple[float, ...]:
-        """Lower bound of each action dimension."""
-
-    @property
-    def action_high(self) -> tuple[float, ...]:
-        """Upper bound of each action dimension."""
-
-    @property
-    def horizon(self) -> int:
-        """Number of steps after which an episode is truncated."""
-
     def __hash__(self) -> int: ...
 
     def reset(self, key: PRNGKeyArray) -> tuple[State, Float[Array, " d"]]:

@@ -16,14 +16,9 @@ from wng.envs.worker import quiet_bullet
 
 
 def find(env_id: Any, **kwargs: Any) -> tuple[gymnasium.Env, str]:
-    """Make one environment with Gymnasium.
+    """Make the environment of a Gymnasium id or 'module:id', with arguments of `gymnasium.make`.
 
-    Args:
-      env_id: Gymnasium id, or 'module:id' to import a module first.
-      **kwargs: Arguments of `gymnasium.make`, such as `render_mode`.
-
-    Returns:
-      The environment, and its full id (with module and version).
+    Returns the environment, and its full id (with module and version).
     """
     if not isinstance(env_id, str) or not env_id:
         raise ValueError(
@@ -32,7 +27,13 @@ def find(env_id: Any, **kwargs: Any) -> tuple[gymnasium.Env, str]:
         )
     module, _, name = env_id.rpartition(":")
     if module:
-        _import(module, env_id)
+        try:
+            importlib.import_module(module)
+        except (ImportError, TypeError, ValueError) as error:  # TypeError: '.a' as a module
+            raise ValueError(
+                f"cannot import the module {module!r} of the environment id {env_id!r} ({error}): "
+                "install it, or check its name."
+            ) from error
     if "Bullet" in name:
         if importlib.util.find_spec("pybullet_envs_gymnasium") is None:
             raise ValueError(f"{env_id!r} needs PyBullet: pip install 'wng[pybullet]'.")
@@ -71,13 +72,11 @@ def describe(
             f"{env_id!r} has actions of {_show(actions)}, but only Box and Discrete actions are "
             "supported: wrap it in a gymnasium.ActionWrapper before registering it."
         )
-    low: tuple[float, ...] = ()
-    high: tuple[float, ...] = ()
     if isinstance(actions, Discrete):
-        size, start, dtype = int(actions.n), int(actions.start), "int64"
+        size, start, dtype, bounds = int(actions.n), int(actions.start), "int64", [(), ()]
     else:
         size, start, dtype = int(np.prod(actions.shape)), 0, str(actions.dtype)
-        low, high = tuple(actions.low.ravel().tolist()), tuple(actions.high.ravel().tolist())
+        bounds = [tuple(x.ravel().tolist()) for x in (actions.low, actions.high)]
     return EnvSpec(
         id=env_id,
         backend=backend,
@@ -88,23 +87,19 @@ def describe(
         max_episode_steps=max_episode_steps,
         action_shape=actions.shape or (),
         action_dtype=dtype,
-        action_low=low,
-        action_high=high,
+        action_low=bounds[0],
+        action_high=bounds[1],
         action_start=start,
     )
 
 
 def nearest(name: str, ids: Iterable[str]) -> str | None:
     """Guess which id was meant by `name`: the highest version of the closest match."""
-    ids = list(ids)
     versions = {i: _split(i) for i in ids}
-    names = sorted({base for base, _ in versions.values()})
-    base, _ = _split(name)
-    folded = {n.lower(): n for n in names}
-    close = difflib.get_close_matches(base.lower(), folded, n=1, cutoff=0.7)
-    if not close:
-        return None
-    return max((i for i in ids if versions[i][0] == folded[close[0]]), key=lambda i: versions[i][1])
+    folded = {base.lower(): base for base in sorted({base for base, _ in versions.values()})}
+    close = difflib.get_close_matches(_split(name)[0].lower(), folded, n=1, cutoff=0.7)
+    same = [i for i, (base, _) in versions.items() if close and base == folded[close[0]]]
+    return max(same, key=lambda i: versions[i][1], default=None)
 
 
 def _split(env_id: str) -> tuple[str, int]:
@@ -132,16 +127,6 @@ def _missing(env_id: str, name: str, error: Exception) -> str:
     if newer is not None and newer != name and _split(newer)[0] == _split(name)[0]:
         return f"{env_id!r} is no longer part of Gymnasium: use {newer!r}."
     return f"cannot make {env_id!r}: {error}"
-
-
-def _import(module: str, env_id: str) -> None:
-    try:
-        importlib.import_module(module)
-    except (ImportError, TypeError, ValueError) as error:  # TypeError: '.a' as a module
-        raise ValueError(
-            f"cannot import the module {module!r} of the environment id {env_id!r} ({error}): "
-            "install it, or check its name."
-        ) from error
 
 
 def _show(space: Space) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from wng.envs.base import Backend, check_arguments
 from wng.envs.envpool import EnvPoolRunner
-from wng.envs.resolve import BackendChoice, ResolvedEnv, check_backend, resolve
+from wng.envs.resolve import BackendChoice, ResolvedEnv, resolve
 from wng.envs.vector import LocalRunner, Runner, VectorEnv
 from wng.envs.workers import WorkerRunner, available_cores
 
@@ -46,27 +46,17 @@ def make(
         ignores it.
     """
     check_arguments(num_envs, seed)
-    check_backend(backend)
     num_envs, seed = int(num_envs), int(seed)
-    resolved = as_resolved(env, backend)
-    chosen: Backend = _choose(resolved, num_envs) if backend == "auto" else backend
+    resolved = env if isinstance(env, ResolvedEnv) else resolve(env, backend)
+    chosen: Backend = resolved.spec.backend if backend == "auto" else backend
+    if backend == "auto" and resolved.step_seconds is not None:
+        chosen = "workers" if workers_are_faster(resolved.step_seconds, num_envs) else chosen
     spec = resolved.spec_on(chosen)
     runner = RUNNERS[chosen](spec, resolved.gym_spec, num_envs, seed, offset)
     return VectorEnv(spec, num_envs, runner)
-
-
-def as_resolved(env: str | ResolvedEnv, backend: BackendChoice) -> ResolvedEnv:
-    """Resolve an environment unless that has been done."""
-    return env if isinstance(env, ResolvedEnv) else resolve(env, backend)
 
 
 def workers_are_faster(step_seconds: float, num_envs: int) -> bool:
     """Tell whether worker processes save time, given the time of one step."""
     workers = min(available_cores(), num_envs)
     return num_envs * step_seconds * (1 - 1 / workers) > 2 * SIGNALING
-
-
-def _choose(resolved: ResolvedEnv, num_envs: int) -> Backend:
-    seconds = resolved.step_seconds
-    faster = seconds is not None and workers_are_faster(seconds, num_envs)
-    return "workers" if faster else resolved.spec.backend

@@ -7,11 +7,18 @@ from typing import Protocol
 
 import mujoco
 import numpy as np
-from jaxtyping import Bool, Float, Float32, Float64
+from jaxtyping import Bool, Float32, Float64
 from mujoco.rollout import Rollout
 from numpy.typing import ArrayLike
 
 from wng.envs.workers import available_cores
+
+States = Float64[np.ndarray, "n S"]
+Sensors = Float64[np.ndarray, "n K"]
+Actions = Float64[np.ndarray, "n a"]
+Observations = Float32[np.ndarray, "n d"]
+Rewards = Float64[np.ndarray, " n"]
+Ends = Bool[np.ndarray, " n"]
 
 STATE = mujoco.mjtState.mjSTATE_FULLPHYSICS.value  # time, positions, velocities, ...
 CHUNKS = 16  # chunks of work per thread: more add overhead, fewer leave threads idle
@@ -27,8 +34,6 @@ class MujocoTask(Protocol):
 
     model: mujoco.MjModel
     frame_skip: int
-    horizon: int
-    observation_size: int
     action_size: int
     action_low: tuple[float, ...]
     action_high: tuple[float, ...]
@@ -36,22 +41,13 @@ class MujocoTask(Protocol):
     def initial_state(self, rng: np.random.Generator) -> Float64[np.ndarray, " S"]:
         """Draw the first state (mjSTATE_FULLPHYSICS) of an episode."""
 
-    def observe(
-        self, states: Float64[np.ndarray, "n S"], sensors: Float64[np.ndarray, "n K"]
-    ) -> Float32[np.ndarray, "n d"]:
+    def observe(self, states: States, sensors: Sensors) -> Observations:
         """Compute observations, in a new array."""
 
-    def reward(
-        self,
-        states: Float64[np.ndarray, "n S"],
-        sensors: Float64[np.ndarray, "n K"],
-        actions: Float64[np.ndarray, "n a"],
-    ) -> Float64[np.ndarray, " n"]:
+    def reward(self, states: States, sensors: Sensors, actions: Actions) -> Rewards:
         """Compute rewards of the clipped actions that led to these states, in a new array."""
 
-    def terminated(
-        self, states: Float64[np.ndarray, "n S"], sensors: Float64[np.ndarray, "n K"]
-    ) -> Bool[np.ndarray, " n"]:
+    def terminated(self, states: States, sensors: Sensors) -> Ends:
         """Tell which of the states end an episode, in a new array."""
 
 
@@ -74,7 +70,7 @@ class MujocoBatch:
 
     If a simulation fails (a value is not finite, or exceeds 1e10) or an action is NaN, the member's
     observations and rewards are NaN until the next reset. Members keep stepping after termination
-    and beyond `horizon`: the caller decides when to stop.
+    and beyond the time limit: the caller decides when to stop.
     """
 
     def __init__(self, task: MujocoTask, number: int, threads: int | None = None) -> None:
@@ -106,11 +102,11 @@ class MujocoBatch:
         self._started = False
 
     @property
-    def states(self) -> Float64[np.ndarray, "n S"]:
+    def states(self) -> States:
         """Copy of the current states (mjSTATE_FULLPHYSICS), NaN where a simulation failed."""
         return np.where(self._failed[:, None], np.nan, self._states)
 
-    def reset(self, seeds: Sequence[int | np.random.Generator]) -> Float32[np.ndarray, "n d"]:
+    def reset(self, seeds: Sequence[int | np.random.Generator]) -> Observations:
         """Start an episode for every member, from its own seed."""
         if len(seeds) != self.number:
             raise ValueError(
@@ -127,11 +123,7 @@ class MujocoBatch:
         self._started = True
         return self.task.observe(self._states, self._sensors[:, -1])
 
-    def step(
-        self, actions: ArrayLike
-    ) -> tuple[
-        Float32[np.ndarray, "n d"], Float64[np.ndarray, " n"], Bool[np.ndarray, " n"]
-    ]:  # fmt: skip
+    def step(self, actions: ArrayLike) -> tuple[Observations, Rewards, Ends]:
         """Apply actions [n, a], clipped. Returns observations, rewards and terminations."""
         clipped = self._read(actions)
         self._fail(np.isnan(clipped).any(axis=1))
@@ -166,8 +158,7 @@ class MujocoBatch:
         """Stop the threads. Can be called more than once."""
         self._pool.close()
 
-    def _read(self, actions: ArrayLike) -> Float[np.ndarray, "n a"]:
-        """Check and clip actions."""
+    def _read(self, actions: ArrayLike) -> Actions:
         given = np.asarray(actions, np.float64)
         if given.shape != (self.number, self.task.action_size):
             raise ValueError(
@@ -178,8 +169,8 @@ class MujocoBatch:
             raise RuntimeError("no episode has started: call reset() first.")
         return np.clip(given, self._low, self._high)
 
-    def _fail(self, members: Bool[np.ndarray, " n"]) -> None:
-        """Mark members as failed and put them at rest, so that no NaN enters the simulation."""
+    def _fail(self, members: Ends) -> None:
+        # At rest from now on, so that no NaN enters the simulation.
         self._failed |= members
         self._states[self._failed] = self._rest
         self._sensors[self._failed] = 0.0

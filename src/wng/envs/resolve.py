@@ -55,7 +55,9 @@ def resolve(env_id: str, backend: BackendChoice = "auto") -> ResolvedEnv:
     Raises:
       ValueError: If the environment cannot be used; the message says what to do.
     """
-    check_backend(backend)
+    if backend not in get_args(BackendChoice):
+        names = ", ".join(get_args(BackendChoice))
+        raise ValueError(f"backend must be one of {names}, got {backend!r}.")
     if backend != "envpool":
         return _resolve_gymnasium(env_id, backend)
     spec = describe_envpool(env_id)
@@ -63,13 +65,6 @@ def resolve(env_id: str, backend: BackendChoice = "auto") -> ResolvedEnv:
         return replace(_resolve_gymnasium(env_id, "gymnasium"), spec=spec)
     except ValueError:  # only EnvPool has it
         return ResolvedEnv(spec)
-
-
-def check_backend(backend: str) -> None:
-    """Raise a ValueError if there is no such backend."""
-    if backend not in get_args(BackendChoice):
-        names = ", ".join(get_args(BackendChoice))
-        raise ValueError(f"backend must be one of {names}, got {backend!r}.")
 
 
 def _resolve_gymnasium(env_id: str, backend: str) -> ResolvedEnv:

@@ -76,7 +76,8 @@ class VectorEnv:
         b.episodes[:] = self._ledger.episodes
         b.actions[:] = self.spec.as_taken(taken)
         self._run("step")
-        transition = self._ledger.record(taken, *(array.copy() for array in b[1:6]))
+        outputs = b.observations, b.rewards, b.terminated, b.truncated, b.final_observations
+        transition = self._ledger.record(taken, *(array.copy() for array in outputs))
         self._whole = True
         return transition
 

@@ -65,12 +65,8 @@ class EnvFailedError(Exception):
 
 
 def make_env(spec: Any) -> gymnasium.Env:
-    """Make an environment without Gymnasium's checker, which is slow.
-
-    Warnings are suppressed: they appeared when the id was looked up.
-    """
-    with warnings.catch_warnings(), quiet():
-        warnings.simplefilter("ignore")
+    """Make an environment without Gymnasium's checker, which is slow."""
+    with warnings.catch_warnings(action="ignore"), quiet():  # the lookup showed the warnings
         return gymnasium.make(spec, disable_env_checker=True)
 
 
@@ -88,6 +84,7 @@ class EnvSlice:
     def __init__(self, spec: Any, seed: int, first: int, buffers: Buffers, offset: int = 0) -> None:
         self._spec, self._seed, self._first, self._buffers = spec, seed, first, buffers
         self._number = offset + first
+        self._k = 0  # environment at work
         self._envs = [make_env(spec) for _ in buffers.rewards]
         self._fresh = [True] * len(self._envs)  # no episode yet
         self._shape = self._envs[0].observation_space.shape or ()
@@ -97,6 +94,7 @@ class EnvSlice:
         self._final_observations = buffers.final_observations.reshape(shape)
 
     def _begin(self, k: int, episode: int) -> None:
+        self._k = k
         # In some simulators (PyBullet's walkers), the first episode starts slightly differently
         # from later ones, so a new simulator starts the first episode before a later one.
         if self._fresh[k] and episode > 0:
@@ -107,8 +105,7 @@ class EnvSlice:
         self._observations[k] = self._checked(observation)
 
     def _checked(self, observation: Any) -> Any:
-        """Check the shape: NumPy would broadcast a number, or a shorter row."""
-        if np.shape(observation) != self._shape:
+        if np.shape(observation) != self._shape:  # NumPy would broadcast it
             raise ValueError(
                 f"an observation has shape {list(np.shape(observation))} instead of "
                 f"{list(self._shape)}"
@@ -117,46 +114,39 @@ class EnvSlice:
 
     def reset(self) -> None:
         """Start the episodes whose numbers are in the buffers."""
-        for k, episode in enumerate(self._buffers.episodes.tolist()):
-            with self._guard(k):
+        with quiet_bullet(self._spec.id), self._guard():
+            for k, episode in enumerate(self._buffers.episodes.tolist()):
                 self._begin(k, episode)
 
     def step(self) -> None:
         """Take the actions in the buffers, and start a new episode where one ends."""
         b, final = self._buffers, self._final_observations
-        k = 0
-        try:
-            # Values beyond float32 become infinite; the trainer handles those.
-            with np.errstate(over="ignore", invalid="ignore"):
-                for k, env in enumerate(self._envs):
-                    # A copy, because an environment may keep its action and the buffer is reused.
-                    observation, b.rewards[k], b.terminated[k], b.truncated[k], _ = env.step(
-                        b.actions[k].copy()
-                    )
-                    final[k] = self._checked(observation)
-                b.observations[:] = b.final_observations
-                for k in np.flatnonzero(b.terminated | b.truncated).tolist():
-                    self._begin(k, int(b.episodes[k]) + 1)
-        except (Exception, SystemExit) as error:
-            raise EnvFailedError(self._first + k, _describe(error)) from error
+        with self._guard():
+            for k, env in enumerate(self._envs):
+                self._k = k
+                # A copy, because an environment may keep its action and the buffer is reused.
+                found = env.step(b.actions[k].copy())
+                observation, b.rewards[k], b.terminated[k], b.truncated[k], _ = found
+                final[k] = self._checked(observation)
+            b.observations[:] = b.final_observations
+            for k in np.flatnonzero(b.terminated | b.truncated).tolist():
+                self._begin(k, int(b.episodes[k]) + 1)
 
     def restore(self, steps: np.ndarray, actions: np.ndarray) -> None:
         """Replay, in new environments, the episodes whose numbers are in the buffers."""
-        b = self._buffers
-        for k, episode in enumerate(b.episodes.tolist()):
-            with self._guard(k):
+        with quiet_bullet(self._spec.id), self._guard():
+            for k, episode in enumerate(self._buffers.episodes.tolist()):
+                self._k = k
                 self._envs[k].close()
-                self._envs[k], self._fresh[k] = make_env(self._spec), True
+                self._envs[k] = env = make_env(self._spec)
+                self._fresh[k], total, ended = True, 0.0, False
                 self._begin(k, episode)
-                total, ended = 0.0, False
                 for action in actions[k, : steps[k]]:
                     total = np.nan if ended else total  # ended too early
-                    observation, reward, terminated, truncated, _ = self._envs[k].step(
-                        action.copy()
-                    )
+                    observation, reward, terminated, truncated, _ = env.step(action.copy())
                     self._observations[k] = self._checked(observation)
                     total, ended = total + float(reward), terminated or truncated
-                b.rewards[k] = np.nan if ended else total
+                self._buffers.rewards[k] = np.nan if ended else total
 
     def close(self) -> None:
         """Close the environments."""
@@ -165,13 +155,13 @@ class EnvSlice:
                 env.close()
 
     @contextlib.contextmanager
-    def _guard(self, k: int) -> Iterator[None]:
-        """Report which environment raised an exception; let values beyond float32 be infinite."""
+    def _guard(self) -> Iterator[None]:
         try:
-            with quiet_bullet(self._spec.id), np.errstate(over="ignore", invalid="ignore"):
+            # Values beyond float32 become infinite; the trainer handles those.
+            with np.errstate(over="ignore", invalid="ignore"):
                 yield
         except (Exception, SystemExit) as error:
-            raise EnvFailedError(self._first + k, _describe(error)) from error
+            raise EnvFailedError(self._first + self._k, _describe(error)) from error
 
 
 @contextlib.contextmanager

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,18 +19,6 @@ from wng.evolution.steppers import SteppedEvaluator, gym_stepper, mujoco_stepper
 ATTRIBUTES = {"jax": "jax_env", "mujoco": "mujoco_task"}
 
 
-class Evaluator(Protocol):
-    """Runs the episodes of a population."""
-
-    backend: str
-
-    def __call__(self, members: Any, generation: int) -> Episodes:
-        """Run one episode of each member; leaves of `members` have a leading axis."""
-
-    def close(self) -> None:
-        """Stop the environments."""
-
-
 class JaxEvaluator:
     """Runs all episodes in one compiled call, in an environment of pure functions."""
 
@@ -40,7 +28,7 @@ class JaxEvaluator:
         self._key, self._run = episodes_key(seed), _compiled(env, rows, setup)
 
     def __call__(self, members: Any, generation: int) -> Episodes:
-        """See `Evaluator`."""
+        """Run one episode of each member; leaves of `members` have a leading axis."""
         returns, behaviors, lengths, final, path = jax.device_get(
             self._run(members, jax.random.fold_in(self._key, generation))
         )
@@ -86,7 +74,7 @@ def _compiled(env: JaxEnv, rows: Rows, setup: Setup) -> Callable[[Any, PRNGKeyAr
 
 def make_evaluator(
     env: ResolvedEnv, setup: Setup, rows: Rows, seed: int, backend: str = "auto"
-) -> Evaluator:
+) -> JaxEvaluator | SteppedEvaluator:
     """Make the fastest evaluator that the environment allows, or the requested one."""
     parts: dict[str, Any] = {name: getattr(env, attr) for name, attr in ATTRIBUTES.items()}
     if backend == "auto":

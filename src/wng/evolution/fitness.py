@@ -52,19 +52,9 @@ SHAPINGS: dict[Shaping, Callable[[Array, Array], Array]] = {
 }
 
 
-def es_gradient(
-    noise: Float[Array, "N p"],
-    fitness: Float[Array, " N"],
-    sigma: float | Array,
-    kept: Bool[Array, " N"] | None = None,
-) -> Float[Array, " p"]:
+def es_gradient(sample: Sample, fitness: Float[Array, " N"], sigma: float) -> Float[Array, " p"]:
     """Estimate ĝ, the gradient in θ of the expected fitness under N(θ, σ²I)  (eq. `ES_gradient`).
 
-    Args:
-      noise: θ̃_n − θ.
-      fitness: F_n, 0 for members that are left out.
-      sigma: Standard deviation of the noise.
-      kept: Members that count; all by default.
+    `fitness` is F_n, 0 for members that are left out.
     """
-    count = noise.shape[0] if kept is None else jnp.maximum(kept.sum(), 1)
-    return fitness @ noise / (count * sigma**2)
+    return fitness @ sample.noise / (jnp.maximum(sample.kept.sum(), 1) * sigma**2)

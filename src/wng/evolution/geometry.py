@@ -7,7 +7,8 @@ moves them on purpose. (The paper writes ĝ^W for ε ĝ^W; only the latter has t
 """
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float
+from jaxtyping import PRNGKeyArray as Key
 
 from wng.estimator import Damping, WassersteinMetric, jacobian_perturbation, kernel_basis
 from wng.estimator.basis import Basis
@@ -29,12 +30,7 @@ class Geometry:
         return False
 
     def direction(
-        self,
-        config: StrategyConfig,
-        key: PRNGKeyArray,
-        g: Gradient,
-        sample: Sample,
-        basis: Basis | None,
+        self, config: StrategyConfig, key: Key, g: Gradient, sample: Sample, basis: Basis | None
     ) -> tuple[Gradient, Float[Array, ""]]:
         """Return Δθ for the gradient ĝ = `g`, and the damping ε of the metric.
 
@@ -43,11 +39,10 @@ class Geometry:
         return g, jnp.zeros(())
 
 
-class Wasserstein(Geometry):
+class _Wasserstein(Geometry):
     """The Wasserstein geometry of behaviors, by the kernel estimator (WNES)."""
 
     def check(self, config: StrategyConfig, basis: Basis | None) -> None:
-        """See `Geometry`."""
         if basis is None and config.num_basis > config.population:
             raise ValueError(
                 f"num_basis={config.num_basis} needs as many behaviors, but the population is "
@@ -55,18 +50,11 @@ class Wasserstein(Geometry):
             )
 
     def needs_behaviors(self, config: StrategyConfig) -> bool:
-        """See `Geometry`."""
         return config.delta != 0
 
     def direction(
-        self,
-        config: StrategyConfig,
-        key: PRNGKeyArray,
-        g: Gradient,
-        sample: Sample,
-        basis: Basis | None,
+        self, config: StrategyConfig, key: Key, g: Gradient, sample: Sample, basis: Basis | None
     ) -> tuple[Gradient, Float[Array, ""]]:
-        """See `Geometry`."""
         if config.delta == 0:
             return g, jnp.zeros(())
         X = sample.behaviors
@@ -80,4 +68,4 @@ class Wasserstein(Geometry):
         return (1 - config.delta) * g + config.delta * natural, found.epsilon
 
 
-EUCLIDEAN, WASSERSTEIN = Geometry(), Wasserstein()
+EUCLIDEAN, WASSERSTEIN = Geometry(), _Wasserstein()

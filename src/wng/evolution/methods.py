@@ -50,20 +50,16 @@ TUNED: dict[str, dict[str, Any]] = {
 def preset(
     name: str, settings: Settings = "tuned", env: str = "", **overrides: Any
 ) -> EvolutionConfig:
-    """Make the configuration of a method on an environment.
+    """Make the configuration of a method on an environment, with fields to override.
 
-    Args:
-      name: Name of the method, such as "wnes".
-      settings: tuned (best in our measurements), paper (the paper's text) or released (its code).
-      env: Id of the environment; the quadruped has its own policy, population and behavior.
-      overrides: Fields of `EvolutionConfig` to override.
+    Settings are tuned (best in our measurements), paper (the paper's text) or released (its code).
     """
     method = shared.find_method(name, METHODS)
     shared.check_preset(settings)
     shared.check_names(overrides, EvolutionConfig)
     quadruped = QUADRUPED if "Quadruped" in str(env) else {}
     if settings == "tuned":
-        chosen = TUNED[method.key] | quadruped
+        chosen = TUNED.get(method.key, {}) | quadruped
     else:
         chosen = RELEASED | FAITHFUL.get(method.key, {}) | quadruped
         if quadruped:

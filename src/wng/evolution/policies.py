@@ -6,7 +6,7 @@ parameters a small population is enough (Choromanski et al., Structured Evolutio
 
 import itertools
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,33 +15,19 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from wng.evolution.config import PolicyKind
 
-
-class Layer(NamedTuple):
-    """A layer, ready to be applied."""
-
-    weight: Float[Array, "out in"]
-    bias: Float[Array, " out"] | None
+Layer = tuple[Float[Array, "out in"], Any]  # weight matrix, and bias if it has one
 
 
 @dataclass(frozen=True)
 class Policy:
-    """A network from observations to actions.
-
-    Args:
-      observation_size: Length of an observation.
-      action_size: Number of action dimensions, or of actions if `discrete`.
-      kind: Kind of the weight matrices.
-      hidden: Widths of the tanh layers.
-      discrete: Whether to choose the action with the largest output.
-      low, high: Bounds of continuous actions; tanh keeps within finite ones.
-    """
+    """A network from observations to actions."""
 
     observation_size: int
-    action_size: int
+    action_size: int  # number of action dimensions, or of actions if discrete
     kind: PolicyKind = "toeplitz"
     hidden: tuple[int, ...] = (16, 16)
-    discrete: bool = False
-    low: tuple[float, ...] = ()
+    discrete: bool = False  # if so, it chooses the action with the largest output
+    low: tuple[float, ...] = ()  # bounds of continuous actions; tanh keeps within finite ones
     high: tuple[float, ...] = ()
 
     @property
@@ -70,8 +56,8 @@ class Policy:
 
     def layers(self, params: Any) -> list[Layer]:
         """Make the weight matrices, once for an episode."""
-        return [Layer(self._matrix(p["weight"], *size), p.get("bias"))
-                for p, size in zip(params, self._sizes, strict=True)]  # fmt: skip
+        sizes = zip(params, self._sizes, strict=True)
+        return [(self._matrix(p["weight"], *size), p.get("bias")) for p, size in sizes]
 
     def _matrix(self, weight: Array, inputs: int, outputs: int) -> Float[Array, "out in"]:
         if self.kind == "dense":
@@ -83,9 +69,9 @@ class Policy:
     ) -> Array:
         """Choose the action in a state; `noise` is in units of half the range of an action."""
         x = observation
-        for layer in layers[:-1]:
-            x = jnp.tanh(layer.weight @ x + (0 if layer.bias is None else layer.bias))
-        x = layers[-1].weight @ x
+        for weight, bias in layers[:-1]:
+            x = jnp.tanh(weight @ x + bias)
+        x = layers[-1][0] @ x
         if self.discrete:
             return jnp.argmax(x + noise)
         low, high = jnp.array(self.low), jnp.array(self.high)

@@ -82,7 +82,6 @@ class Population:
         self._plan()
 
     def _plan(self) -> None:
-        """Place the blocks on all cores."""
         number = self._assignment.config.population + 1
         places = max(1, self._executor.cores()) if self._executor.remote else 1
         size = max(2, -(-number // places))  # XLA rounds a batch of one differently
@@ -104,7 +103,10 @@ class Population:
             if not lost:
                 break
             try:
-                self._replace(lost)
+                self._executor.release([self.blocks[k] for k in lost])
+                new = self._place([self._rows[k] for k in lost])
+                for k, block in zip(lost, new, strict=True):
+                    self.blocks[k] = block
             except LostError:  # their cores are gone: distribute everything over the others
                 self.close()
                 self._plan()
@@ -112,14 +114,6 @@ class Population:
             again = self._executor.call([self.blocks[k] for k in lost], *arguments)
             for k, result in zip(lost, again, strict=True):
                 found[k] = result
-        return self._merged(found)
-
-    def _replace(self, lost: list[int]) -> None:
-        self._executor.release([self.blocks[k] for k in lost])
-        for k, block in zip(lost, self._place([self._rows[k] for k in lost]), strict=True):
-            self.blocks[k] = block
-
-    def _merged(self, found: list[Any]) -> Episodes:
         for result in found:
             if isinstance(result, LostError):
                 raise result

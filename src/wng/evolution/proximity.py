@@ -71,17 +71,15 @@ class Archive(NamedTuple):
         return Archive(self.behaviors.at[place].set(behavior), self.added + 1)
 
 
-class Novelty(Proximity):
+class _Novelty(Proximity):
     """Novelty: the mean distance to the nearest behaviors in an `Archive`."""
 
     needs_behaviors = True
 
     def empty(self, config: StrategyConfig, dim: int) -> Archive:
-        """See `Proximity`."""
         return Archive(jnp.zeros((config.archive, dim)), jnp.zeros((), int))
 
     def memory_size(self, config: StrategyConfig, dim: int) -> dict[str, int]:
-        """See `Proximity`."""
         return {f"archive={config.archive}": config.archive * dim}
 
     def compare(self, config: StrategyConfig, past: Archive, X: Float[Array, "N d"]) -> Array:
@@ -94,7 +92,6 @@ class Novelty(Proximity):
         return jnp.where(found, nearest, 0).sum(axis=1) / jnp.maximum(found.sum(axis=1), 1)
 
     def fitness(self, config: StrategyConfig, past: Archive, keys: Keys, sample: Sample) -> Fitness:
-        """See `Proximity`."""
         X, kept = sample.behaviors, sample.kept
         each = self.compare(config, past, X)
         distance = jnp.where(kept, each, 0).sum() / jnp.maximum(kept.sum(), 1)
@@ -117,19 +114,17 @@ class Memory(NamedTuple):
         return Memory(behaviors, self.added + 1, potentials)
 
 
-class Wasserstein(Proximity):
+class _Wasserstein(Proximity):
     """The Wasserstein distance to the populations in a `Memory`."""
 
     needs_behaviors = True
 
     def empty(self, config: StrategyConfig, dim: int) -> Memory:
-        """See `Proximity`."""
         behaviors = jnp.zeros((config.memory, config.population, dim))
         zeros = jnp.zeros((config.dual_features,))
         return Memory(behaviors, jnp.zeros((), int), Potentials(zeros, zeros))
 
     def memory_size(self, config: StrategyConfig, dim: int) -> dict[str, int]:
-        """See `Proximity`."""
         size, features = config.population, config.dual_features
         return {
             f"memory={config.memory}": config.memory * size * dim,
@@ -147,8 +142,7 @@ class Wasserstein(Proximity):
         """
         gamma, old = config.dual_gamma, past.behaviors.reshape(-1, X.shape[1])
         squares = squared_distances(X, old)
-        count = jnp.maximum(kept.sum(), 1)
-        weights = jnp.where(kept, X.shape[0] / count, 0.0)
+        weights = jnp.where(kept, X.shape[0] / jnp.maximum(kept.sum(), 1), 0.0)
         mean_square = weights @ squares.mean(axis=1) / X.shape[0]
         scale = jnp.sqrt(jnp.where(mean_square > 0, mean_square, 1))
         origin = old.mean(axis=0)
@@ -162,10 +156,9 @@ class Wasserstein(Proximity):
         return jax.tree.map(lambda x, y: jnp.where(past.added == 0, y, x), found, nothing)
 
     def fitness(self, config: StrategyConfig, past: Memory, keys: Keys, sample: Sample) -> Fitness:
-        """See `Proximity`."""
         X = sample.behaviors
         each, distance, potentials = self.compare(config, past, keys.fixed, X, sample.kept)
         return mixed(config, sample, each), distance, past.add(X, potentials)
 
 
-NONE, NOVELTY, WASSERSTEIN = Proximity(), Novelty(), Wasserstein()
+NONE, NOVELTY, WASSERSTEIN = Proximity(), _Novelty(), _Wasserstein()

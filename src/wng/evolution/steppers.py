@@ -26,7 +26,7 @@ class Stepper(NamedTuple):
 
 
 class SteppedEvaluator:
-    """Runs episodes in a `Stepper`; see `wng.evolution.evaluators.Evaluator`."""
+    """Runs episodes in a `Stepper`."""
 
     def __init__(self, backend: str, stepper: Stepper, rows: Rows, setup: Setup, seed: int):
         self.backend, self._stepper, self._rows, self._setup = backend, stepper, rows, setup
@@ -34,7 +34,7 @@ class SteppedEvaluator:
         self._layers, self._act, self._noise, self._summarize = _compiled(setup)
 
     def __call__(self, members: Any, generation: int) -> Episodes:
-        """See `Evaluator`."""
+        """Run one episode of each member; leaves of `members` have a leading axis."""
         rows, horizon = self._rows, self._setup.horizon
         layers = self._layers(members)
         noise = np.array(self._noise(jax.random.fold_in(self._key, generation), rows))

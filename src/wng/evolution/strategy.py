@@ -82,7 +82,9 @@ class Strategy:
         adam = optax.adam(self.config.learning_rate)
         self._optimizer, self._basis = adam if optimizer is None else optimizer, basis
         self._ask_one = jax.jit(self._member)  # both compiled, so that they round alike
-        self._ask_all = jax.jit(self._members)
+        self._ask_all = jax.jit(
+            lambda state: jax.vmap(partial(self._member, state))(jnp.arange(self.config.population))
+        )
         self._tell_all = jax.jit(self._update)
 
     @property
@@ -117,9 +119,6 @@ class Strategy:
 
     def _member(self, state: State, number: int | Array) -> Any:
         return self._unravel(member(self.config, state.key, state.generation, state.center, number))
-
-    def _members(self, state: State) -> Any:
-        return jax.vmap(partial(self._member, state))(jnp.arange(self.config.population))
 
     def ask(self, state: State) -> tuple[Any, State]:
         """Return the members of this generation: leaves have a leading [population] axis.
@@ -199,7 +198,7 @@ class Strategy:
         new_key = partial(key_for, state.key, generation=state.generation)
         keys = Keys(fixed=key_for(state.key, FIXED, 0), fresh=new_key(FRESH))
         fitness, distance, past = self.proximity.fitness(config, state.past, keys, sample)
-        gradient = es_gradient(sample.noise, fitness, config.sigma, kept)
+        gradient = es_gradient(sample, fitness, config.sigma)
         direction, epsilon = self.geometry.direction(
             config, new_key(BASIS), gradient, sample, self._basis
         )

@@ -25,6 +25,7 @@ from wng.runs.executor import Executor, LocalExecutor
 from wng.runs.training import NonFiniteError, Row, check_seed
 from wng.runs.trees import restore_tree, save_tree
 
+COUNTERS = ("iteration", "steps", "fruitless")  # in a checkpoint
 FRUITLESS = 3  # generations in a row without a step before training stops
 
 
@@ -57,7 +58,8 @@ class EvolutionTrainer:
         check_memory(
             f"an episode of horizon={self.horizon} steps", self.horizon * spec.observation_size
         )
-        self.strategy = shared_strategy(config, self.policy)
+        axes = PROXIMITIES.find(config.proximity), GEOMETRIES.find(config.geometry)
+        self.strategy = _shared_strategy(config, self.policy, *axes)
         self.map = self.resolved.map
         setup = Setup(self.policy, chosen, self.horizon, config.action_noise)
         self._behavior_size = behavior_size(setup)
@@ -78,10 +80,8 @@ class EvolutionTrainer:
 
     def check_memory(self) -> None:
         """Raise a ValueError if the members and the episodes run here do not fit in memory."""
-        each = len(self.state.center)
-        if not self.population.remote:
-            each += self.horizon * self.spec.observation_size
-        population = self.config.population
+        episode = 0 if self.population.remote else self.horizon * self.spec.observation_size
+        population, each = self.config.population, len(self.state.center) + episode
         check_memory(f"a population of {population}", population * each)
 
     def actions(self, state: State, rows: np.ndarray, key: jax.Array | None) -> np.ndarray:
@@ -146,19 +146,17 @@ class EvolutionTrainer:
 
     def checkpoint(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """Return everything needed to resume after the last whole generation."""
-        counters = ("iteration", "steps", "fruitless", "seed")
-        info = {name: getattr(self, name) for name in counters}
+        info = {name: getattr(self, name) for name in (*COUNTERS, "seed")}
         arrays = {f"strategy/{name}": x for name, x in save_tree(_without_key(self.state)).items()}
         return arrays, info | {"config": dataclasses.asdict(self.config), "env": self.spec.id}
 
     def restore(self, arrays: dict[str, np.ndarray], info: dict[str, Any]) -> str | None:
         """Return to a checkpoint; always exact, because no episode is unfinished there."""
-        check_info(info, iteration=int, steps=int, fruitless=int)
+        check_info(info, **dict.fromkeys(COUNTERS, int))
         saved = {name.removeprefix("strategy/"): x for name, x in arrays.items()}
         state = restore_tree(_without_key(self.state), saved)
         self.state = state._replace(key=self.state.key)  # which follows from the seed
-        counters = (info[name] for name in ("iteration", "steps", "fruitless"))
-        self.iteration, self.steps, self.fruitless = counters
+        self.iteration, self.steps, self.fruitless = (info[name] for name in COUNTERS)
         return None
 
     def close(self) -> None:
@@ -170,14 +168,8 @@ def _without_key(state: State) -> Any:
     return state._replace(key=())  # type: ignore[arg-type]
 
 
-def shared_strategy(config: EvolutionConfig, policy: Policy) -> Strategy:
-    """Return the strategy for a policy; runs that differ only in the seed share it."""
-    axes = PROXIMITIES.find(config.proximity), GEOMETRIES.find(config.geometry)
-    return _strategy(config, policy, *axes)
-
-
-@lru_cache(maxsize=8)
-def _strategy(config: EvolutionConfig, policy: Policy, *axes: Any) -> Strategy:
+@lru_cache(maxsize=8)  # runs that differ only in the seed share a strategy
+def _shared_strategy(config: EvolutionConfig, policy: Policy, *axes: Any) -> Strategy:
     del axes  # part of the key: a name may have been assigned to another object
     return Strategy(policy.init(jax.random.key(0)), config)
 

@@ -79,8 +79,7 @@ def write_data(runs: Sequence[Run], out: Path) -> None:
     """Write curves.csv, with each run on the grid of its figure, and final.csv, a line per run."""
     curves, ends = [], []
     for run in runs:
-        trial = run.trial
-        who = (trial.label, trial.env, trial.method, trial.seed)
+        who = run.trial.who
         grid, values = on_grid([(run.rows["steps"], run.rows["return"])], BINS)
         curves += [(*who, int(s), float(r)) for s, r in zip(grid, values.ravel(), strict=True)]
         times = [float(run.rows[name].sum()) for name in ("seconds", "seconds_cpu")]

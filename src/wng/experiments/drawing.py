@@ -1,10 +1,9 @@
 """Figures that the studies and the command line share."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import EngFormatter
@@ -65,18 +64,11 @@ def draw_panels(
     *,
     band: Band | None = bootstrap_band,
     bins: int = BINS,
-    dotted: Collection[str] = (),
 ) -> Path:
     """Draw learning curves: one panel per task, one curve per method, averaged over seeds.
 
-    Args:
-      panels: Curves by task and by title of the method.
-      to: PNG file to write.
-      label: Label of the y-axis.
-      band: Band around the mean of several seeds: `bootstrap_band` (95% interval of the mean),
-        `std_band`, or None for no band.
-      bins: Largest number of points per curve.
-      dotted: Titles to draw as dotted lines.
+    The band around the mean of several seeds is `bootstrap_band` (95% interval of the mean),
+    `std_band`, or None; a curve has at most `bins` points.
     """
     columns = min(3, len(panels))
     rows = -(-len(panels) // columns)
@@ -87,14 +79,13 @@ def draw_panels(
         for k, (title, curves) in enumerate(methods.items()):
             grid, values = on_grid(list(curves), bins)
             color, name = color_of(title, f"C{k}"), f"{title} ({len(curves)})"
-            line = axis.plot(grid, values.mean(axis=0), color=color, label=name)
-            plt.setp(line, lw=2.2 if "W" in title else 1.4, ls=":" if title in dotted else "-")
+            width = 2.2 if "W" in title else 1.4
+            axis.plot(grid, values.mean(axis=0), color=color, label=name, lw=width)
             if band and len(curves) > 1:
                 axis.fill_between(grid, *band(values), color=color, alpha=0.12, lw=0)
         axis.set_title(task, fontsize=10)
         axis.xaxis.set_major_formatter(EngFormatter(sep=""))
-        axis.set_xlabel("environment steps")
-        axis.set_ylabel(label)
+        axis.set(xlabel="environment steps", ylabel=label)
         # Next to the curves, so that it hides none of them.
         place: Any = {"loc": "upper left", "bbox_to_anchor": (1, 1), "title_fontsize": 7}
         axis.legend(frameon=False, fontsize=7, title="method (seeds)", **place)
@@ -103,19 +94,13 @@ def draw_panels(
 
 
 def draw_curves(folders: Sequence[Path], to: Path, column: str = "return") -> Path:
-    """Draw a column of the metrics of run folders: one panel per environment; return `to`.
-
-    Raises:
-      ValueError: If a run has no metrics yet.
-    """
+    """Draw a column of the metrics of run folders, which must have some: a panel per task."""
     panels: dict[str, dict[str, list[tuple[np.ndarray, np.ndarray]]]] = {}
     for folder in folders:
         record = RunDirectory.open(folder).record
         rows = read_metrics(folder) if (folder / "metrics.csv").exists() else {}
         if len(rows.get("steps", [])) == 0 or column not in rows:
-            raise ValueError(
-                f"{folder} has no metrics yet: {folder / 'metrics.csv'} is empty or missing."
-            )
+            raise ValueError(f"{folder} has no metrics yet: its metrics.csv is empty or missing.")
         methods = panels.setdefault(record["env"], {})
         methods.setdefault(title_of(record["method"]), []).append((rows["steps"], rows[column]))
     return draw_panels({env: dict(sorted(m.items())) for env, m in panels.items()}, to, column)
@@ -135,20 +120,18 @@ def draw_aggregates(scores: Scores, ours: Sequence[str], what: str, to: Path) ->
     thresholds = np.linspace(ends.min(), ends.max(), 60)
     for name in names:
         curve = performance_profile(np.concatenate(scores[name]), thresholds)
-        profiles.plot(thresholds, curve, color=color_of(name), label=name)
         band = profile_band(scores[name], thresholds)
+        profiles.plot(thresholds, curve, color=color_of(name), label=name)
         profiles.fill_between(thresholds, *band, color=color_of(name), alpha=0.08, lw=0)
-    profiles.set_xlabel(f"{what} τ")
-    profiles.set_ylabel("fraction of runs above τ")
+    profiles.set(xlabel=f"{what} τ", ylabel="fraction of runs above τ")
     profiles.legend(frameon=False, fontsize=7)
     pairs = [(a, b) for a in ours if a in scores for b in scores if b not in ours]
     for k, (a, b) in enumerate(pairs):
         _draw_interval(chances, k, a, *probability_of_improvement(scores[a], scores[b]))
     chances.axvline(0.5, color="0.6", lw=1, ls=":")
-    chances.set_xlim(-0.02, 1.02)
+    chances.set(xlim=(-0.02, 1.02), xlabel="probability of improvement")
     names = [f"{a} > {b}" for a, b in pairs]
     chances.set_yticks([-k for k in range(len(pairs))], names, fontsize=8)
-    chances.set_xlabel("probability of improvement")
     save(fig, to)
 
 

@@ -4,6 +4,7 @@ import base64
 import mimetypes
 import os
 import platform
+import re
 import textwrap
 from collections.abc import Iterable, Sequence
 from html import escape
@@ -27,8 +28,6 @@ SMOKE = (
 CSS_CLASS = {HOLDS: "holds", PART: "part", FAILS: "fails", UNDECIDED: "undecided"}
 LONG = 24  # characters; longer table cells may wrap
 CPU_INFO = Path("/proc/cpuinfo")
-
-
 # The policy and the empty icon stop browsers from loading anything else.
 PAGE = Template(Path(__file__).with_name("report.html").read_text())
 
@@ -65,6 +64,9 @@ def claims_table(claims: Iterable[Claim]) -> str:
 
 def provenance(command: str) -> str:
     """Return a Markdown section on the command, the software and the CPU, without a host name."""
+    info = CPU_INFO.read_text() if CPU_INFO.exists() else ""
+    found = re.search(r"^model name\s*:(.*)$", info, re.MULTILINE)
+    model = found[1].strip() if found else platform.machine()
     packages = ", ".join(f"{name} {version}" for name, version in installed_packages().items())
     cores = os.cpu_count() or 1
     # An indented block, because the command may contain code fences.
@@ -75,7 +77,7 @@ def provenance(command: str) -> str:
 - Packages: {packages}
 - Python: {platform.python_version()}
 - Platform: {platform.system()} {platform.machine()}
-- CPU: {_processor()}, {cores} {"core" if cores == 1 else "cores"}
+- CPU: {model}, {cores} {"core" if cores == 1 else "cores"}
 """
 
 
@@ -103,15 +105,13 @@ def write_report(markdown: str, out: Path, title: str) -> None:
 
 
 def _inlined(source: str, out: Path) -> str:
-    """Return the image as a data URI."""
     path = PurePosixPath(unquote(source))
     if urlsplit(source).scheme or path.is_absolute() or ".." in path.parts:
         raise ValueError(f"the image {source[:200]} is not in the report's folder: move it there.")
     kind, _ = mimetypes.guess_type(path.name, strict=False)
     if kind is None or not kind.startswith("image/"):
         raise ValueError(f"the image {source} has an unknown type: use PNG, JPEG, SVG or WebP.")
-    data = base64.b64encode(read_bytes(out / path)).decode()
-    return f"data:{kind};base64,{data}"
+    return f"data:{kind};base64,{base64.b64encode(read_bytes(out / path)).decode()}"
 
 
 def _decorated(tokens: Sequence[Token]) -> list[Token]:
@@ -132,13 +132,3 @@ def _decorated(tokens: Sequence[Token]) -> list[Token]:
         if token.type == "table_close":
             result.append(Token("table_box_close", "div", -1, block=True))
     return result
-
-
-def _processor() -> str:
-    """Return the model of the CPU, or its architecture if the model is unknown."""
-    if CPU_INFO.exists():
-        for line in CPU_INFO.read_text().splitlines():
-            name, _, value = line.partition(":")
-            if name.strip() == "model name":
-                return value.strip()
-    return platform.machine()

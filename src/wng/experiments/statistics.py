@@ -7,7 +7,8 @@ not finite: the caller decides what a run that broke down is worth.
 """
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,13 +24,8 @@ def on_grid(
     """Average each run's returns in shared bins of steps, up to the end of the shortest run.
 
     A bin without an episode repeats the previous one; bins before the first episode are dropped.
-
-    Args:
-      curves: Steps and returns of each run.
-      bins: Largest number of bins.
-
-    Returns:
-      The upper edges of the bins, and the averages [runs, bins].
+    Each curve is a pair of steps and returns. Returns the upper edges of the bins, and the averages
+    [runs, bins].
     """
     end = min(steps[-1] for steps, _ in curves)
     number = min(bins, max(1, min(len(steps) for steps, _ in curves)))
@@ -47,8 +43,7 @@ def on_grid(
 
 def bootstrap_band(values: np.ndarray, draws: int = 1000) -> tuple[np.ndarray, np.ndarray]:
     """Return the 95% interval of the mean over runs (axis 0), by resampling runs."""
-    pick = np.random.default_rng(0).integers(len(values), size=(draws, len(values)))
-    return _interval(values[pick].mean(axis=1))
+    return _interval(_resamples(np.random.default_rng(0), values, draws).mean(axis=1))
 
 
 def interquartile_mean(scores: np.ndarray) -> float:
@@ -60,20 +55,18 @@ def interquartile_mean(scores: np.ndarray) -> float:
 
 def stratified_bootstrap(
     scores_by_task: Sequence[np.ndarray],
-    statistic: Callable[[np.ndarray], float | np.floating],
+    statistic: Callable[[np.ndarray], Any],
     draws: int = DRAWS,
-) -> tuple[float, float, float]:
+) -> tuple[Any, Any, Any]:
     """Return a statistic and its interval, resampling the seeds within each task.
 
-    Args:
-      scores_by_task: Scores of each task; tasks may have different numbers of seeds.
-      statistic: Function of the scores of all tasks in one flat array, in which a task with more
-        seeds weighs more.
-      draws: Number of resamples.
+    The statistic is a function of the scores of all tasks in one flat array, in which a task with
+    more seeds weighs more.
     """
-    tasks = _checked_tasks(scores_by_task)
-    found = [statistic(scores) for scores in _resamples(tasks, draws)]
-    return (float(statistic(np.concatenate(tasks))), *_interval(np.array(found)))
+    tasks, rng = _checked_tasks(scores_by_task), np.random.default_rng(0)
+    resamples = np.hstack([_resamples(rng, scores, draws) for scores in tasks])
+    found = np.array([statistic(scores) for scores in resamples])
+    return (statistic(np.concatenate(tasks)), *_interval(found))
 
 
 def probability_of_improvement(
@@ -89,7 +82,7 @@ def probability_of_improvement(
     points, found = [], []
     for x, y in zip(_checked_tasks(a), _checked_tasks(b), strict=True):
         wins = (x[:, None] > y) + 0.5 * (x[:, None] == y)
-        rows, columns = _picks(rng, draws, len(x)), _picks(rng, draws, len(y))
+        rows, columns = (_resamples(rng, np.arange(len(z)), draws) for z in (x, y))
         points.append(wins.mean())
         found.append([wins[np.ix_(i, j)].mean() for i, j in zip(rows, columns, strict=True)])
     return (float(np.mean(points)), *_interval(np.mean(found, axis=0)))
@@ -104,9 +97,8 @@ def profile_band(
     scores_by_task: Sequence[np.ndarray], thresholds: np.ndarray, draws: int = DRAWS
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the interval of the performance profile, resampled as in `stratified_bootstrap`."""
-    tasks = _checked_tasks(scores_by_task)
-    found = [performance_profile(scores, thresholds) for scores in _resamples(tasks, draws)]
-    return _interval(np.array(found))
+    profile = partial(performance_profile, thresholds=thresholds)
+    return stratified_bootstrap(scores_by_task, profile, draws)[1:]
 
 
 def welch_interval(a: np.ndarray, b: np.ndarray) -> tuple[float, float, float]:
@@ -172,19 +164,11 @@ def _checked_tasks(scores_by_task: Sequence[np.ndarray]) -> list[np.ndarray]:
     return [_checked(scores).ravel() for scores in scores_by_task]
 
 
-def _picks(rng: np.random.Generator, draws: int, number: int) -> np.ndarray:
-    """Draw `number` indices with replacement, in each of `draws` rows."""
+def _resamples(rng: np.random.Generator, values: np.ndarray, draws: int) -> np.ndarray:
+    """Resample the values with replacement, in each of `draws` rows."""
     if draws < 1:
         raise ValueError(f"draws must be at least 1, got {draws}.")
-    return rng.integers(number, size=(draws, number))
-
-
-def _resamples(tasks: list[np.ndarray], draws: int) -> Iterator[np.ndarray]:
-    """Yield all tasks as one flat array, with the seeds of each task resampled."""
-    rng = np.random.default_rng(0)
-    picks = [_picks(rng, draws, len(scores)) for scores in tasks]
-    for rows in zip(*picks, strict=True):
-        yield np.concatenate([s[row] for s, row in zip(tasks, rows, strict=True)])
+    return values[rng.integers(len(values), size=(draws, len(values)))]
 
 
 def _interval(found: np.ndarray) -> tuple[Any, Any]:

@@ -3,7 +3,6 @@
 Finished runs are never repeated, interrupted ones resume, failed ones are recorded and skipped.
 """
 
-import dataclasses
 import os
 import tempfile
 import time
@@ -19,7 +18,7 @@ from wng.agents.registry import METHODS, family_of
 from wng.agents.run import Job, Outcome, Status
 from wng.execution.processes import progress_of, run_jobs
 from wng.runs import checkpoint
-from wng.runs.directory import RunDirectory, in_use, lock, safe_name
+from wng.runs.directory import in_use, lock
 from wng.runs.executor import Executor, LocalExecutor
 from wng.runs.files import write_atomic
 from wng.runs.interrupt import stop_on_signals
@@ -48,10 +47,6 @@ def only(tasks: tuple[AnyTask, ...], names: Sequence[str]) -> tuple[AnyTask, ...
     """The tasks with these names, or all tasks if no name is given.
 
     An environment that the study does not have is treated like its first one.
-
-    Args:
-      tasks: tuples whose first field is `env`.
-      names: ids of environments.
     """
     known = {task[0]: task for task in tasks}
     first = tasks[0]
@@ -60,20 +55,15 @@ def only(tasks: tuple[AnyTask, ...], names: Sequence[str]) -> tuple[AnyTask, ...
 
 @dataclass(frozen=True)
 class Trial:
-    """One run of a study.
-
-    Attributes:
-      variant: what is added to `settings` in names, such as "lr1e-05".
-      overrides: settings that differ from the preset.
-    """
+    """One run of a study."""
 
     env: str
     method: str
     seed: int
     steps: int
     settings: Settings
-    variant: str = ""
-    overrides: dict[str, Any] = field(default_factory=dict)
+    variant: str = ""  # added to the settings in names, such as "lr1e-05"
+    overrides: dict[str, Any] = field(default_factory=dict)  # settings that differ from the preset
 
     @property
     def label(self) -> str:
@@ -110,37 +100,33 @@ class Trial:
     @cached_property
     def record(self) -> dict[str, Any]:
         """The configuration in the run's config.json."""
-        return {"steps": self.steps, **dataclasses.asdict(self.config)}
+        return self.job(Path()).record
 
     def folder(self, root: Path) -> Path:
         """The folder of the run."""
-        return root / self.label / safe_name(self.env) / self.method / f"seed{self.seed}"
+        return self.job(root).folder
 
     def job(self, root: Path) -> Job:
         """The run as a worker takes it."""
-        return Job(
-            self.env,
-            self.method,
-            self.seed,
-            self.steps,
-            self.config,
-            root / self.label,
-            resume=True,
-        )
+        out = root / self.label
+        return Job(self.env, self.method, self.seed, self.steps, self.config, out, resume=True)
 
     def finished(self, root: Path) -> bool:
         """Whether all steps are there; ValueError if they are of another configuration."""
-        folder = self.folder(root)
-        if not (folder / "config.json").exists():
+        job = self.job(root)
+        if job.existing() is None:
             return False
-        RunDirectory.open(folder).check_config(self.record, allowed=("steps",))
-        saved = checkpoint.saved(folder / "checkpoints")
+        saved = checkpoint.saved(job.folder / "checkpoints")
         return bool(saved) and int(saved[0].stem) >= self.steps
 
     def failure(self, root: Path) -> str | None:
         """Why the run failed, if it did."""
         note = self.folder(root) / "failure.txt"
         return note.read_text(errors="replace").strip() if note.exists() else None
+
+    def ended(self, root: Path) -> bool:
+        """Whether the run has finished or failed."""
+        return self.finished(root) or self.failure(root) is not None
 
     def read(self, root: Path) -> "Run | None":
         """The run up to the trial's number of steps, if it is finished."""
@@ -201,21 +187,51 @@ def run_trials(
     Returns:
       Whether every trial has finished or failed; False if the study was stopped.
     """
-    trials = list({trial.folder(root): trial for trial in trials}.values())
-    waiting: dict[Path, Trial] = {}
-    for trial in trials:
-        folder = trial.folder(root)
-        if retry:
-            (folder / "failure.txt").unlink(missing_ok=True)
-        if not trial.finished(root) and trial.failure(root) is None:
-            waiting[folder] = trial
+    planned = {trial.folder(root): trial for trial in trials}
+    for folder in planned if retry else ():
+        (folder / "failure.txt").unlink(missing_ok=True)
+    waiting = {folder: trial for folder, trial in planned.items() if not trial.ended(root)}
     if not waiting:
         return True
+    steps = {folder: trial.steps for folder, trial in planned.items() if folder not in waiting}
+    ended = set(steps)
+    failed = sum(trial.failure(root) is not None for trial in planned.values())
+
+    def look(job: Job, outcome: Outcome | None) -> None:
+        nonlocal failed
+        trial = waiting[job.folder]
+        steps[job.folder] = min(progress_of(job.folder)[0], trial.steps)
+        if outcome is not None:
+            steps[job.folder] = trial.steps
+            ended.add(job.folder)
+            if outcome.status in (Status.FAILED, Status.DIED):
+                failed += 1
+                write_atomic(job.folder / "failure.txt", f"{outcome.message}\n".encode())
+                progress.console.print(f"{trial.name} failed: {outcome.message}", soft_wrap=True)
+        fields = {"runs done": len(ended), "of": len(planned)}
+        fields |= {"failed": failed} if failed else {}
+        progress.update(title, sum(steps.values()), fields)
+
+    executor = executor or LocalExecutor()
     root.mkdir(parents=True, exist_ok=True)
-    with lock(root):  # only one of two studies with the same runs may continue
+    with lock(root), tempfile.TemporaryDirectory() as compiled:  # one study at a time
         for folder in waiting:
             _wait_for(folder)
-        return _run(trials, waiting, root, title, quick, executor or LocalExecutor())
+        environment = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"} if quick else {}
+        if not executor.remote:  # runs that differ in the seed alone need not compile again
+            kept = os.environ.get("JAX_COMPILATION_CACHE_DIR", compiled)
+            environment["JAX_COMPILATION_CACHE_DIR"] = kept
+        with stop_on_signals() as stop, TrainingProgress() as progress:
+            progress.add(title, sum(trial.steps for trial in planned.values()), sum(steps.values()))
+            run_jobs(
+                [trial.job(root) for trial in waiting.values()],
+                lambda: stop.requested,
+                look,
+                executor=executor,
+                pinned=True,
+                environment=environment,
+            )
+    return all(trial.ended(root) for trial in planned.values())
 
 
 def _wait_for(folder: Path) -> None:
@@ -225,61 +241,9 @@ def _wait_for(folder: Path) -> None:
         time.sleep(0.2)
 
 
-def _run(
-    trials: Sequence[Trial],
-    waiting: dict[Path, Trial],
-    root: Path,
-    title: str,
-    quick: bool,
-    executor: Executor,
-) -> bool:
-    todo = sum(trial.steps for trial in trials)
-    ended = {f: t.steps for t in trials if (f := t.folder(root)) not in waiting}
-    with (
-        stop_on_signals() as stop,
-        TrainingProgress() as progress,
-        tempfile.TemporaryDirectory() as compiled,
-    ):
-        progress.add(title, todo, sum(ended.values()))
-        training: dict[Path, int] = {}
-        failed = sum(trial.failure(root) is not None for trial in trials)
-
-        def look(job: Job, outcome: Outcome | None) -> None:
-            nonlocal failed
-            trial = waiting[job.folder]
-            training[job.folder] = min(progress_of(job.folder)[0], trial.steps)
-            if outcome is not None:
-                del training[job.folder]
-                ended[job.folder] = trial.steps
-                if outcome.status in (Status.FAILED, Status.DIED):
-                    failed += 1
-                    write_atomic(job.folder / "failure.txt", f"{outcome.message}\n".encode())
-                    progress.console.print(
-                        f"{trial.name} failed: {outcome.message}", soft_wrap=True
-                    )
-            fields = {"runs done": len(ended), "of": len(trials)}
-            fields |= {"failed": failed} if failed else {}
-            progress.update(title, sum(ended.values()) + sum(training.values()), fields)
-
-        environment: dict[str, str] = {}
-        if not executor.remote:  # runs that differ in the seed alone need not compile again
-            kept = os.environ.get("JAX_COMPILATION_CACHE_DIR", compiled)
-            environment["JAX_COMPILATION_CACHE_DIR"] = kept
-        environment |= {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"} if quick else {}
-        run_jobs(
-            [trial.job(root) for trial in waiting.values()],
-            lambda: stop.requested,
-            look,
-            executor=executor,
-            pinned=True,
-            environment=environment,
-        )
-    return all(trial.finished(root) or trial.failure(root) is not None for trial in trials)
-
-
 def best_rate(candidates: Sequence[Trial], root: Path) -> Trial | None:
     """The trial of a sweep with the highest final return; None if none has finished."""
-    runs = [run for trial in candidates if (run := trial.read(root)) is not None]
+    runs, _ = read_runs(candidates, root)
     scored = [run for run in runs if np.isfinite(run.final)]
     return max(scored, key=lambda run: run.final).trial if scored else None
 
@@ -288,8 +252,7 @@ def read_runs(trials: Sequence[Trial], root: Path) -> tuple[list[Run], list[Miss
     """All runs that have finished, and the trials that have none."""
     runs, missing = [], []
     for trial in trials:
-        run = trial.read(root)
-        if run is not None:
+        if run := trial.read(root):
             runs.append(run)
         else:
             why = trial.failure(root)

@@ -8,6 +8,7 @@ where H is the Hessian of the KL divergence, or half that of W₂², in the outp
 by conjugate gradients. `wasserstein`, the paper's kernel estimator, is in `kernel.py`.
 """
 
+import abc
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -50,21 +51,34 @@ class Identity(eqx.Module):
         return g
 
 
-class Geometry:
-    """The Euclidean geometry: the base class, whose methods the others override."""
+class Geometry(abc.ABC):
+    """The base class of geometries: a metric, and what its distance means."""
 
-    sees_behaviors = False  # whether the metric depends on the embedding Φ
+    needs_behaviors = False  # whether the metric depends on the embedding Φ
     distance = Distance(1.0, is_kl=False)  # squared distance
 
     def check(self, problem: Problem) -> None:
         """Raise a ValueError if this geometry does not apply to the problem."""
+        return
 
+    @abc.abstractmethod
     def metric(self, problem: Problem, networks: Networks, data: Data, key: PRNGKeyArray) -> Metric:
         """The metric at `networks`, on the minibatch (or batch) and windows of `data`."""
-        return Identity()
 
     def transform(self, problem: Problem) -> optax.GradientTransformation:
         """The first link of the optimizer's chain, from gradient to direction."""
+        return scale_by_metric(problem.control)
+
+
+class Euclidean(Geometry):
+    """No metric: the direction is the gradient."""
+
+    def metric(self, problem: Problem, networks: Networks, data: Data, key: PRNGKeyArray) -> Metric:
+        """G = I."""
+        return Identity()
+
+    def transform(self, problem: Problem) -> optax.GradientTransformation:
+        """Nothing to do."""
         return optax.identity()
 
 
@@ -124,10 +138,6 @@ class Fisher(Geometry):
         iterations = problem.config.cg_iterations
         return OutputMetric(networks, data.batch.observations, self.curvature, iterations)
 
-    def transform(self, problem: Problem) -> optax.GradientTransformation:
-        """The natural gradient in the metric of each minibatch."""
-        return scale_by_metric(problem.control)
-
 
 class WassersteinExact(Fisher):
     """The closed form of E_s W₂² for Gaussian policies: the reference for the kernel estimator."""
@@ -148,4 +158,4 @@ class WassersteinExact(Fisher):
         return outputs.wasserstein(tangent)
 
 
-euclidean, fisher, wasserstein_exact = Geometry(), Fisher(), WassersteinExact()
+euclidean, fisher, wasserstein_exact = Euclidean(), Fisher(), WassersteinExact()

@@ -48,7 +48,7 @@ class HeldFixed(eqx.Module):
 class Kernel(Geometry):
     """Wasserstein metric of the behaviors Φ(τ), for any embedding (WNPG, BG-WNPG)."""
 
-    sees_behaviors = True
+    needs_behaviors = True
 
     def metric(
         self, problem: Problem, networks: Networks, data: Data, key: PRNGKeyArray

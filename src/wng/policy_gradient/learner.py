@@ -102,6 +102,7 @@ class Learner:
         state, batch, windows, compared = self._batch(state, rollout)
         prepared = problem.proximity.prepare(problem, state.networks, compared, key_prepare)
         data = Data(batch, windows, prepared, state.penalty)
+        # Each kind of step has a key of its own.
         key_step = key_minibatches if problem.step.joint else key_region
         networks, step_state, metrics = problem.step.take(
             problem, state.step, state.networks, data, key_step

@@ -111,7 +111,7 @@ def preset(name: str, settings: Settings = "tuned", env: str = "", **overrides: 
     check_preset(settings)
     check_names(overrides, Config)
     chosen = {
-        "tuned": TUNED[method.key],
+        "tuned": TUNED.get(method.key, {}),
         "paper": PAPER | FAITHFUL.get(method.key, {}),
         "released": RELEASED | FAITHFUL.get(method.key, {}),
     }[settings]

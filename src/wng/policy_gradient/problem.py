@@ -44,7 +44,7 @@ class Problem:
         self.config, self.discrete = config, discrete
         self.observation_size, self.action_size = observation_size, action_size
         self.proximity, self.geometry, self.step = axes or find_axes(config)
-        joint = embedding.uses_value and self.geometry.sees_behaviors and self.step.joint
+        joint = embedding.uses_value and self.geometry.needs_behaviors and self.step.joint
         self.behaviors = Behaviors(embedding, config, discrete, action_size, joint)
         penalty_embedding = find_embedding(config.penalty_embedding)
         self.penalty_behaviors = Behaviors(penalty_embedding, config, discrete, action_size, False)
@@ -62,9 +62,12 @@ class Problem:
             every=config.adapt_damping,
             step_size=config.learning_rate,
         )
-        if self.geometry.sees_behaviors:
+        if self.geometry.needs_behaviors:
             self.behaviors.check()
-        if self.proximity.sees_behaviors:
+        if self.proximity.needs_behaviors:
+            self.penalty_behaviors.check()
+            self.behaviors.check()
+        if self.proximity.needs_behaviors:
             self.penalty_behaviors.check()
         self.geometry.check(self)
         self.proximity.check(self)

@@ -36,7 +36,7 @@ from wng.policy_gradient.problem import Problem
 class Proximity:
     """No proximity term: the base class, whose methods the others override where they differ."""
 
-    sees_behaviors = False  # whether the term depends on the embedding Φ
+    needs_behaviors = False  # whether the term depends on the embedding Φ
 
     def check(self, problem: Problem) -> None:
         """Raise a ValueError if this proximity does not apply to the problem."""
@@ -122,7 +122,7 @@ class WassersteinPenalty(Proximity):
     sample per trajectory, are compared as a single cloud.
     """
 
-    sees_behaviors = True
+    needs_behaviors = True
 
     def check(self, problem: Problem) -> None:
         """The closed form is that of actions."""

@@ -1,5 +1,6 @@
 """Steps: what is done with a batch. Here: epochs of minibatches through an optax optimizer."""
 
+import abc
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
@@ -30,7 +31,7 @@ class Result(NamedTuple):
     metrics: dict[str, Array]
 
 
-class Step:
+class Step(abc.ABC):
     """The base class: how a batch becomes new networks.
 
     `init` makes what the step remembers between iterations, `take` uses a batch, `adapt` learns
@@ -39,10 +40,11 @@ class Step:
 
     joint = False  # whether it can train the value function together with the policy
 
+    @abc.abstractmethod
     def init(self, problem: Problem, networks: Networks) -> Any:
         """The state before the first iteration."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def take(
         self, problem: Problem, state: Any, networks: Networks, data: Data, key: PRNGKeyArray
     ) -> Result:
@@ -51,15 +53,14 @@ class Step:
         Returns:
           The new networks, the new state, and metrics, among them 'epsilon' and 'fallbacks'.
         """
-        raise NotImplementedError
 
     def adapt(self, problem: Problem, state: Any, kl: Array) -> Any:
         """The state for the next iteration, after one that moved the policy by `kl`."""
         return state
 
+    @abc.abstractmethod
     def skipped(self, state: Any) -> Int[Array, ""]:
         """Number of policy steps dropped so far because a number was not finite."""
-        raise NotImplementedError
 
     def count(self, config: Config) -> int:
         """Number of policy steps in an iteration."""

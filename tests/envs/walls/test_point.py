@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
+import wng.envs  # noqa: F401 (registers the tasks)
 from wng.envs.jax_env import JaxEnv
-from wng.envs.walls import Box, register_walls
+from wng.envs.walls.map import Box
 from wng.envs.walls.point import PointState, PointTask, PointWall, cup
-
-register_walls()
 
 IDS = ["wng/PointWall-v0", "wng/PointWallEasy-v0", "wng/PointWallHard-v0"]
 TASKS = {name: gymnasium.make(name).unwrapped.jax_env for name in IDS}
@@ -290,7 +289,7 @@ def test_the_observation_space_holds_the_furthest_flight():
 def test_a_bad_action_is_one_sentence(action):
     env = PointWall()
     env.reset(seed=0)
-    with pytest.raises(ValueError, match="an action must be 2 numbers, the forces in x and y, got"):
+    with pytest.raises(ValueError, match="PointWall must be 2 numbers, got"):
         env.step(np.array(action))
 
 

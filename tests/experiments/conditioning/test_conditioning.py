@@ -43,8 +43,8 @@ def made(env: str, method: str = "pg") -> wng.Agent:
 def test_eigenvalues_are_those_of_the_dense_hessian_on_the_same_batch(env, method) -> None:
     agent = made(env, method)
     found = diagnose(agent, rollouts=3, number=12)
-    batch = agent._trainer.sample_batch(3)  # the same: the environments go back
-    flat, unravel = ravel_pytree(agent._trainer.state.networks.policy)
+    batch = agent.trainer.sample_batch(3)  # the same: the environments go back
+    flat, unravel = ravel_pytree(agent.trainer.state.networks.policy)
 
     @jax.jit
     def hessian(advantages):
@@ -80,7 +80,7 @@ def test_the_objective_is_the_same_for_every_method() -> None:
     one = made("Pendulum-v1")
     config = dataclasses.replace(one.config, proximity="kl", penalty=100.0)
     other = wng.Agent("Pendulum-v1", "ppokl", 1, config=config)
-    other._trainer.restore(*one._trainer.checkpoint())
+    other.trainer.restore(*one.trainer.checkpoint())
     spectra = [diagnose(agent, 2, 5).eigenvalues for agent in (one, other)]
     np.testing.assert_array_equal(*spectra)
     one.close()
@@ -88,7 +88,7 @@ def test_the_objective_is_the_same_for_every_method() -> None:
 
 
 def test_an_evolution_strategy_is_refused() -> None:
-    agent = wng.Evolution("wng/PointWall-v0", "wnes", 0, population=4, num_basis=4)
+    agent = wng.Agent("wng/PointWall-v0", "wnes", 0, population=4, num_basis=4)
     with pytest.raises(ValueError, match="needs a policy-gradient run"):
         diagnose(agent)
     agent.close()

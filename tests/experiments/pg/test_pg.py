@@ -27,9 +27,9 @@ def test_every_method_has_the_same_tuning_budget_and_tuning_seeds_are_never_eval
     for scale in pg.SCALES.values():
         candidates = pg.sweep(scale, scale.released)
         assert {key[1] for key in candidates} == set(pg.PAPER_METHODS)
-        budgets = [sum(job.steps for job in jobs) for jobs in candidates.values()]
+        budgets = [sum(trial.steps for trial in trials) for trials in candidates.values()]
         assert len(set(budgets)) == 1
-        assert all(job.seed >= TUNING_SEED for jobs in candidates.values() for job in jobs)
+        assert all(trial.seed >= TUNING_SEED for trials in candidates.values() for trial in trials)
         assert all(task.seeds < TUNING_SEED for task in (*scale.released, *scale.tuned))
     assert pg.SCALES["paper"].rates == (1e-5, 5e-5, 1e-4, 3e-4)  # the paper's appendix
     assert {task.env for task in pg.SCALES["paper"].released} == set(pg.TABLE)
@@ -37,12 +37,14 @@ def test_every_method_has_the_same_tuning_budget_and_tuning_seeds_are_never_eval
 
 def test_the_settings_of_every_scale_make_sense() -> None:
     for gradient in pg.SCALES.values():
-        swept = [j for jobs in pg.sweep(gradient, gradient.released).values() for j in jobs]
-        for job in (*swept, *pg.tuned(gradient, gradient.tuned)):
-            assert job.record["steps"] == job.steps
+        swept = [
+            trial for trials in pg.sweep(gradient, gradient.released).values() for trial in trials
+        ]
+        for trial in (*swept, *pg.tuned(gradient, gradient.tuned)):
+            assert trial.record["steps"] == trial.steps
     for evolution in es.SCALES.values():
-        for job in es.jobs(evolution.tasks):
-            assert job.record["steps"] == job.steps
+        for trial in es.trials(evolution.tasks):
+            assert trial.record["steps"] == trial.steps
 
 
 @pytest.fixture
@@ -50,22 +52,22 @@ def plan(tmp_path: Path) -> pg.Plan:
     """The paper's order of methods, and everyone's best rate 1e-4."""
     candidates = pg.sweep(SCALE, TASKS)
     fabricate(
-        [job for jobs in candidates.values() for job in jobs],
+        [trial for trials in candidates.values() for trial in trials],
         tmp_path,
-        lambda job: -abs(np.log(job.overrides["learning_rate"] / 1e-4)),
+        lambda trial: -abs(np.log(trial.overrides["learning_rate"] / 1e-4)),
     )
     found = pg.run(SCALE, tmp_path, execute=False)
     assert found is not None
-    fabricate(found.evaluation, tmp_path, lambda job: LEVELS.get(job.method, 60.0))
+    fabricate(found.evaluation, tmp_path, lambda trial: LEVELS.get(trial.method, 60.0))
     return found
 
 
 def test_the_evaluation_takes_the_best_rate(plan: pg.Plan) -> None:
-    released = [job for job in plan.evaluation if job.settings == "released"]
+    released = [trial for trial in plan.evaluation if trial.settings == "released"]
     assert len(released) == 2 * 5 * 5
-    assert {job.overrides["learning_rate"] for job in released} == {1e-4}
-    assert {job.overrides["value_learning_rate"] for job in released} == {1e-4}
-    tuned = {job.method for job in plan.evaluation if job.settings == "tuned"}
+    assert {trial.overrides["learning_rate"] for trial in released} == {1e-4}
+    assert {trial.overrides["value_learning_rate"] for trial in released} == {1e-4}
+    tuned = {trial.method for trial in plan.evaluation if trial.settings == "tuned"}
     assert tuned == {*pg.PAPER_METHODS, *pg.BEYOND}
 
 
@@ -121,7 +123,7 @@ def test_only_some_tasks() -> None:
 
 
 def test_the_cost_of_a_run_by_hand(plan: pg.Plan, tmp_path: Path) -> None:
-    job = plan.evaluation[0]
+    trial = plan.evaluation[0]
     rows = {
         "steps": np.array([50.0, 100.0, 150.0, 1000.0]),
         "return": np.array([1.0, np.nan, 3.0, 5.0]),
@@ -132,19 +134,19 @@ def test_the_cost_of_a_run_by_hand(plan: pg.Plan, tmp_path: Path) -> None:
         "seconds_update": np.array([25.5, 1.5, 1.5, 1.5]),
         "seconds_cpu": np.array([6.0, 3.0, 3.0, 3.0]),
     }
-    found = efficiency.cost(Run(job, rows))
+    found = efficiency.cost(Run(trial, rows))
     assert found.minutes == pytest.approx(0.4)
     assert found.reward_per_minute == pytest.approx((2 * 1 + 1 * 3 + 4 * 5) / 0.4)
     assert found.gain_per_minute == pytest.approx((5 - 1) / 0.4)
     assert found.shares == pytest.approx({"environment": 0.5, "policy": 0.25, "update": 0.25})
     assert found.cpu == pytest.approx(0.5)
-    assert efficiency.cost(Run(job, rows), "cpu").minutes == pytest.approx(0.2)
+    assert efficiency.cost(Run(trial, rows), "cpu").minutes == pytest.approx(0.2)
 
 
 def test_report_of_efficiency(plan: pg.Plan, tmp_path: Path) -> None:
-    jobs = es.jobs((es.EvolutionTask(es.POINT, 3, 1000, ("tuned",)),))
-    fabricate(jobs, tmp_path, lambda job: -2.0 if job.method == "wnes" else -1.0)
-    runs, missing = read_runs([*plan.evaluation, *jobs], tmp_path)
+    trials = es.trials((es.EvolutionTask(es.POINT, 3, 1000, ("tuned",)),))
+    fabricate(trials, tmp_path, lambda trial: -2.0 if trial.method == "wnes" else -1.0)
+    runs, missing = read_runs([*plan.evaluation, *trials], tmp_path)
     claims = efficiency.write(runs, missing, "wall", "wng x", tmp_path / "out")
     assert [claim.verdict for claim in claims] == [HOLDS, PART, FAILS]  # all take the same time
     assert "wng/PointWall-v0, tuned: excluded, rewards are negative" in claims[0].here
@@ -160,7 +162,7 @@ def test_report_of_efficiency(plan: pg.Plan, tmp_path: Path) -> None:
 def es_run(past: list[float], returns: list[float] | None = None) -> Run:
     rows = {"steps": np.arange(1.0, len(past) + 1), "past_wall": np.array(past)}
     rows["return"] = np.array(returns if returns is not None else past)
-    return Run(es.jobs(es.SCALES["smoke"].tasks)[0], rows)
+    return Run(es.trials(es.SCALES["smoke"].tasks)[0], rows)
 
 
 def test_steps_until_past_the_wall() -> None:
@@ -186,10 +188,16 @@ def test_shares_of_seeds_by_fishers_exact_test() -> None:
 
 
 def test_report_of_evolution_strategies(tmp_path: Path) -> None:
-    jobs = es.jobs((es.EvolutionTask(es.POINT, 3, 1000, ("released", "tuned")),))
-    assert {job.title for job in jobs} >= {"BGES β=0.5", "BGES β=0.75", "BGES", "NSR-ES", "ES-clip"}
-    fabricate(jobs[1:], tmp_path, lambda job: float("wn" in job.method) * 9)
-    runs, missing = read_runs(jobs, tmp_path)
+    trials = es.trials((es.EvolutionTask(es.POINT, 3, 1000, ("released", "tuned")),))
+    assert {trial.title for trial in trials} >= {
+        "BGES β=0.5",
+        "BGES β=0.75",
+        "BGES",
+        "NSR-ES",
+        "ES-clip",
+    }
+    fabricate(trials[1:], tmp_path, lambda trial: float("wn" in trial.method) * 9)
+    runs, missing = read_runs(trials, tmp_path)
     out = tmp_path / "out"
     claims = es_report.write(es.SCALES["short"], runs, missing, tmp_path, "wng x", out)
     better, few_seeds, same = [HOLDS] * 2, [UNDECIDED] * 2, [UNDECIDED]

@@ -7,16 +7,16 @@ by moving away from the goal.
 import itertools
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import gymnasium
 import jax
 import jax.numpy as jnp
 import numpy as np
-from gymnasium import spaces
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from wng.envs.walls.draw import draw
+from wng.envs.walls.env import WallEnv
 from wng.envs.walls.map import Box, Map
 
 Number = Float[Array, ""]
@@ -67,11 +67,6 @@ class PointTask:
     horizon: int = 50  # steps
     extent: tuple[float, float, float, float] = (-4.0, 28.0, -10.0, 10.0)  # of the map
 
-    observation_size: ClassVar[int] = 4
-    action_size: ClassVar[int] = 2
-    action_low: ClassVar[tuple[float, ...]] = (-1.0, -1.0)
-    action_high: ClassVar[tuple[float, ...]] = (1.0, 1.0)
-
     def __post_init__(self) -> None:
         move = math.sqrt(2) * self.top_speed * self.step_seconds / self.substeps
         if move >= self.radius:
@@ -117,9 +112,7 @@ class PointTask:
         distance = jnp.hypot(state.x - self.goal[0], state.y - self.goal[1])
         return state, jnp.stack(state), -distance, jnp.zeros((), bool)
 
-    def trace(
-        self, state: PointState, action: Float[Array, " 2"]
-    ) -> Float[Array, "{self.substeps} 2"]:
+    def trace(self, state: PointState, action: Float[Array, " 2"]) -> Float[Array, "n 2"]:
         """Return the position after each substep of `step`."""
         push = self._push(action)
 
@@ -129,13 +122,12 @@ class PointTask:
 
         return jax.lax.scan(substep, state, None, self.substeps)[1]
 
-    def _push(self, action: Float[Array, " 2"]) -> Float[Array, " 2"]:
-        """Return the change of velocity in a substep."""
+    def _push(self, action: Array) -> Array:  # change of velocity in a substep
         seconds = self.step_seconds / self.substeps
         return jnp.clip(action.astype(jnp.float32), -1, 1) * (self.force / self.mass * seconds)
 
-    def _substep(self, state: PointState, push: Float[Array, " 2"]) -> PointState:
-        """Take a semi-implicit Euler step, then move out of each wall in turn."""
+    def _substep(self, state: PointState, push: Array) -> PointState:
+        # A semi-implicit Euler step, then out of each wall in turn.
         seconds = self.step_seconds / self.substeps
         vx, vy = state.vx + push[0], state.vy + push[1]
         x, y = state.x + vx * seconds, state.y + vy * seconds
@@ -174,7 +166,7 @@ _step = jax.jit(PointTask.step, static_argnums=0)
 _trace = jax.jit(PointTask.trace, static_argnums=0)
 
 
-class PointWall(gymnasium.Env):
+class PointWall(WallEnv):
     """The paper's cup: 2 m deep, arms at y = ±2.
 
     Wraps a `PointTask` for Gymnasium with the same compiled functions. Gymnasium's wrapper sets the
@@ -185,43 +177,27 @@ class PointWall(gymnasium.Env):
     jax_env: PointTask = PointTask()
 
     def __init__(self, render_mode: str | None = None) -> None:
-        if render_mode not in (None, *self.metadata["render_modes"]):
-            raise ValueError(f"render_mode must be 'rgb_array' or None, got {render_mode!r}.")
-        task, self.render_mode = self.jax_env, render_mode
+        task, speed = self.jax_env, self.jax_env.top_speed
         # Reached at full force over a whole episode.
-        far = task.start_spread + task.top_speed * task.horizon * task.step_seconds
-        bound = np.array([far, far, task.top_speed, task.top_speed], np.float32)
-        self.observation_space = spaces.Box(-bound, bound, dtype=np.float32)
-        low, high = (np.array(a, np.float32) for a in (task.action_low, task.action_high))
-        self.action_space = spaces.Box(low, high, dtype=np.float32)
+        far = task.start_spread + speed * task.horizon * task.step_seconds
+        super().__init__(task.map, np.array([far, far, speed, speed], np.float32), 2, render_mode)
         self._state: PointState | None = None
         self._path: list[tuple[float, float]] = []
 
-    @property
-    def map(self) -> Map:
-        """Top view of the task."""
-        return self.jax_env.map
-
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[np.ndarray, dict[str, Any]]:
-        """Start an episode."""
-        super().reset(seed=seed)
+    def begin(self) -> np.ndarray:
+        """Start an episode; its first observation."""
         key = jax.random.key(int(self.np_random.integers(2**31)))
         self._state, observation = _reset(self.jax_env, key)
         self._path = [(float(self._state.x), float(self._state.y))]
-        return np.array(observation), {}
+        return np.array(observation)
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         """Apply a force for one step."""
         if self._state is None:
             raise gymnasium.error.ResetNeeded("call reset() before the first step().")
-        push = np.asarray(action, np.float32)
-        if push.shape != (2,) or np.isnan(push).any():
-            raise ValueError(f"an action must be 2 numbers, the forces in x and y, got {action!r}.")
+        push = self.read_action(action).astype(np.float32)
         if self.render_mode is not None:  # record substeps, or the path would cut corners
-            trace = _trace(self.jax_env, self._state, push).tolist()
-            self._path += [(x, y) for x, y in trace]
+            self._path += map(tuple, _trace(self.jax_env, self._state, push).tolist())
         self._state, observation, reward, terminated = _step(self.jax_env, self._state, push)
         return np.array(observation), float(reward), bool(terminated), False, {}
 

@@ -5,17 +5,24 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import gymnasium
 import mujoco
 import numpy as np
-from gymnasium.spaces import Box as BoxSpace
-from jaxtyping import Bool, Float32, Float64
+from jaxtyping import Float64
 
-from wng.envs.mujoco_batch import STATE, MujocoBatch
+from wng.envs.mujoco_batch import (
+    STATE,
+    Actions,
+    Ends,
+    MujocoBatch,
+    Observations,
+    Rewards,
+    Sensors,
+    States,
+)
+from wng.envs.walls.env import WallEnv
 from wng.envs.walls.map import Box, Map
 
 MODEL = Path(__file__).with_name("quadruped.xml")
-FRAME_SKIP, HORIZON = 5, 400
 
 
 class QuadrupedTask:
@@ -30,8 +37,7 @@ class QuadrupedTask:
 
     def __init__(self) -> None:
         self.model = mujoco.MjModel.from_xml_path(str(MODEL))
-        self.frame_skip, self.horizon = FRAME_SKIP, HORIZON
-        self.action_size = self.model.nu
+        self.frame_skip, self.action_size = 5, self.model.nu
         self.action_low, self.action_high = (-1.0,) * self.model.nu, (1.0,) * self.model.nu
         self.observation_size = self.model.nq + self.model.nv + self.model.nsensordata
         walls = [self.model.geom(name) for name in ("left", "right", "back")]
@@ -55,65 +61,39 @@ class QuadrupedTask:
         velocity += rng.normal(0.0, 0.1, velocity.size)
         return state
 
-    def observe(
-        self, states: Float64[np.ndarray, "n S"], sensors: Float64[np.ndarray, "n K"]
-    ) -> Float32[np.ndarray, "n d"]:
+    def observe(self, states: States, sensors: Sensors) -> Observations:
         """Return positions, velocities and clipped forces on the feet."""
         forces = np.clip(sensors / self._weight, 0.0, 1.0)
         return np.concatenate([states[:, 1:], forces], axis=1, dtype=np.float32)
 
-    def reward(
-        self,
-        states: Float64[np.ndarray, "n S"],
-        sensors: Float64[np.ndarray, "n K"],
-        actions: Float64[np.ndarray, "n a"],
-    ) -> Float64[np.ndarray, " n"]:
+    def reward(self, states: States, sensors: Sensors, actions: Actions) -> Rewards:
         """Return minus the distance to the goal."""
         return -np.linalg.norm(states[:, 1:3] - self.map.goal, axis=1)
 
-    def terminated(
-        self, states: Float64[np.ndarray, "n S"], sensors: Float64[np.ndarray, "n K"]
-    ) -> Bool[np.ndarray, " n"]:
+    def terminated(self, states: States, sensors: Sensors) -> Ends:
         """Return False for every state."""
         return np.zeros(len(states), bool)
 
 
-class QuadrupedWall(gymnasium.Env):
+class QuadrupedWall(WallEnv):
     """`QuadrupedTask` for Gymnasium. Equals `MujocoBatch` with the same seed, bit for bit."""
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 20}  # noqa: RUF012
 
     def __init__(self, render_mode: str | None = None) -> None:
-        if render_mode not in (None, *self.metadata["render_modes"]):
-            raise ValueError(f"render_mode must be 'rgb_array' or None, got {render_mode!r}.")
-        self.render_mode = render_mode
         self.mujoco_task = task = QuadrupedTask()
-        self.observation_space = BoxSpace(-np.inf, np.inf, (task.observation_size,), np.float32)
-        self.action_space = BoxSpace(-1.0, 1.0, (task.action_size,), np.float32)
+        bound = np.full(task.observation_size, np.inf, np.float32)
+        super().__init__(task.map, bound, task.action_size, render_mode)
         self._batch = MujocoBatch(task, 1, threads=1)
         self._viewer: Any = None
 
-    @property
-    def map(self) -> Map:
-        """Top view of the task."""
-        return self.mujoco_task.map
-
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[np.ndarray, dict[str, Any]]:
-        """Start an episode."""
-        super().reset(seed=seed)
-        return self._batch.reset([self.np_random])[0], {}
+    def begin(self) -> np.ndarray:
+        """Start an episode; its first observation."""
+        return self._batch.reset([self.np_random])[0]
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         """Hold an action for 0.05 seconds."""
-        action = np.asarray(action, np.float64)
-        if action.shape != self.action_space.shape or np.isnan(action).any():
-            raise ValueError(
-                f"an action of QuadrupedWall must be {self.mujoco_task.action_size} numbers, "
-                f"got {action.tolist()}."
-            )
-        observations, rewards, _ = self._batch.step(action[None])
+        observations, rewards, _ = self._batch.step(self.read_action(action)[None])
         return observations[0], float(rewards[0]), False, False, {}
 
     def render(self) -> np.ndarray | None:

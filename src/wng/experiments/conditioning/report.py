@@ -4,12 +4,15 @@ It shows Hessian spectra at the end of training, and tests the heuristic that th
 them: Wasserstein natural gradients help most where the conditioning is poorest.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from wng.agents.load import load
+from wng.agents.registry import title_of
 from wng.experiments.comparison import final_returns
 from wng.experiments.conditioning.spectrum import Spectrum, by_env, diagnose, draw_spectrum, ratios
 from wng.experiments.output import RED, figure, markdown_table, save, write_csv
@@ -30,34 +33,28 @@ from wng.runs.files import read_json, write_json
 PLACE = 10  # the ratio |λ₁|/|λ₁₀| measures a task's conditioning
 SHOWN = {2: "λ₂", 5: "λ₅", 10: "λ₁₀", 20: "λ₂₀"}  # columns of the table
 ENOUGH = 5  # with fewer tasks no rank correlation can be significant
+OURS = ("WNPG", "BG-WNPG")
 Gains = dict[str, dict[str, float]]  # relative gain over PG, by task and title
-
-
-def spectrum_of(trial: Trial, root: Path, rollouts: int, number: int) -> Spectrum:
-    """Compute the spectrum of a run, or read it from the run's folder if it is there."""
-    folder = trial.folder(root)
-    kept = folder / f"spectrum-{rollouts}-{number}.json"
-    if kept.exists():
-        record = read_json(kept)
-        if record["steps"] >= trial.steps:
-            return Spectrum(**record | {"eigenvalues": np.array(record["eigenvalues"])})
-    agent = load(folder)
-    try:
-        spectrum = diagnose(agent, rollouts, number)
-    finally:
-        agent.close()
-    write_json(kept, spectrum._asdict() | {"eigenvalues": spectrum.eigenvalues.tolist()})
-    return spectrum
 
 
 def spectra(
     trials: Sequence[Trial], root: Path, rollouts: int, number: int, look: Callable[[int], None]
 ) -> list[Spectrum]:
-    """Return the spectra of all finished runs; `look` is called with the number of trials done."""
+    """Return the spectra of all finished runs; `look` is called with the number of trials done.
+
+    A spectrum is kept in the run's folder and computed only if it is not there.
+    """
     found = []
     for done, trial in enumerate(trials, start=1):
         if trial.finished(root):
-            found.append(spectrum_of(trial, root, rollouts, number))
+            kept = trial.folder(root) / f"spectrum-{rollouts}-{number}.json"
+            record: dict[str, Any] = read_json(kept) if kept.exists() else {"steps": 0}
+            if record["steps"] < trial.steps:
+                with closing(load(kept.parent)) as agent:
+                    record = diagnose(agent, rollouts, number)._asdict()
+                record["eigenvalues"] = record["eigenvalues"].tolist()
+                write_json(kept, record)
+            found.append(Spectrum(**record | {"eigenvalues": np.array(record["eigenvalues"])}))
         look(done)
     return found
 
@@ -73,28 +70,12 @@ def above_noise(found: Sequence[Spectrum]) -> float:
     return float(np.mean([np.sum(np.abs(s.eigenvalues) > s.noise) for s in found]))
 
 
-def gains(runs: Sequence[Run]) -> Gains:
-    """Return how much more WNPG and BG-WNPG earn than PG, relative to PG."""
+def gains(returns: Mapping[str, Mapping[str, float]]) -> Gains:
+    """Return how much more WNPG and BG-WNPG earn than PG, relative to PG, on each task."""
     return {
-        env: {
-            name: float(ends[name].mean() - base) / max(abs(base), 1e-9)
-            for base in [float(ends["PG"].mean())]
-            for name in ("WNPG", "BG-WNPG")
-            if name in ends
-        }
-        for env, ends in final_returns(grouped(runs)).items()
-        if "PG" in ends
-    }
-
-
-def paper_gains() -> Gains:
-    """Return the same gains from the paper's Table 1."""
-    return {
-        env: {
-            name: (row[method] - row["pg"]) / abs(row["pg"])
-            for name, method in (("WNPG", "wnpg"), ("BG-WNPG", "bgwnpg"))
-        }
-        for env, row in TABLE.items()
+        env: {m: (row[m] - row["PG"]) / max(abs(row["PG"]), 1e-9) for m in OURS if m in row}
+        for env, row in returns.items()
+        if "PG" in row
     }
 
 
@@ -103,9 +84,8 @@ def claim(
 ) -> Claim:
     """Judge the heuristic by a rank correlation over tasks; λ₁₀ is within the noise on `noisy`."""
     tasks = [env for env in condition_of if "WNPG" in gain_of.get(env, {})]
-    x = np.array([condition_of[env] for env in tasks])
-    y = np.array([gain_of[env]["WNPG"] for env in tasks])
-    rho, p = rank_correlation(x, y)
+    pairs = [(condition_of[env], gain_of[env]["WNPG"]) for env in tasks]
+    rho, p = rank_correlation(*np.reshape(pairs, (-1, 2)).T)
     doubtful = [env for env in tasks if env in noisy]
     decided = len(tasks) >= ENOUGH and not doubtful and np.isfinite(p) and p < 0.05
     verdict = UNDECIDED if not decided else HOLDS if rho > 0 else FAILS
@@ -125,9 +105,9 @@ def draw_heuristic(condition_of: dict[str, float], gain_of: Gains, to: Path) -> 
     fig, (axis,) = figure(1, 1, (6.5, 4))
     for env, x in condition_of.items():
         if "WNPG" in gain_of.get(env, {}):
-            y = gain_of[env]["WNPG"]
-            axis.plot(x, 100 * y, "o", color=RED)
-            axis.annotate(env, (x, 100 * y), xytext=(5, 5), textcoords="offset points", fontsize=8)
+            y = 100 * gain_of[env]["WNPG"]
+            axis.plot(x, y, "o", color=RED)
+            axis.annotate(env, (x, y), xytext=(5, 5), textcoords="offset points", fontsize=8)
     axis.margins(0.25)
     axis.axhline(0, color="0.7", lw=0.8)
     axis.set_xlabel("|λ₁| / |λ₁₀|, geometric mean over runs")
@@ -142,11 +122,11 @@ def table(tasks: dict[str, list[Spectrum]], gain_of: Gains) -> str:
         length = min(len(s.eigenvalues) for s in group)
         mean = np.exp(np.mean([np.log(ratios(s.eigenvalues)[:length]) for s in group], axis=0))
         signal = above_noise(group)
-        texts = {i: f"{x:.3g}" if i <= signal else f"({x:.3g})" for i, x in enumerate(mean, 1)}
-        cells = [texts.get(i, "–") for i in SHOWN]
+        shown = [f"{x:.3g}" if i <= signal else f"({x:.3g})" for i, x in enumerate(mean, 1)]
+        cells = [shown[i - 1] if i <= length else "–" for i in SHOWN]
         negative = np.mean([np.mean(s.eigenvalues < 0) for s in group])
         ours = gain_of.get(env, {})
-        gained = [f"{ours[m]:+.0%}" if m in ours else "–" for m in ("WNPG", "BG-WNPG")]
+        gained = [f"{ours[m]:+.0%}" if m in ours else "–" for m in OURS]
         rows.append([env, len(group), *cells, f"{negative:.0%}", f"{signal:.1f}", *gained])
     header = ["task", "runs", *(f"λ₁/{name}" for name in SHOWN.values()), "negative", "above noise"]
     return markdown_table([*header, "WNPG over PG", "BG-WNPG over PG"], rows)
@@ -163,12 +143,18 @@ def write(
     draw_spectrum(list(found), out / "figures" / "spectra.png")
     tasks = by_env(found)
     condition_of = {env: condition(group) for env, group in tasks.items()}
-    gain_of = gains([run for run in runs if run.trial.settings == "released"])
+    released = grouped([run for run in runs if run.trial.settings == "released"])
+    means = {
+        env: {title: float(ends.mean()) for title, ends in methods.items()}
+        for env, methods in final_returns(released).items()
+    }
+    paper = {env: {title_of(m): value for m, value in row.items()} for env, row in TABLE.items()}
+    gain_of = gains(means)
     draw_heuristic(condition_of, gain_of, out / "figures" / "heuristic.png")
     noisy = [env for env, group in tasks.items() if above_noise(group) < PLACE]
     stated = [
         claim(condition_of, gain_of, "here", noisy),
-        claim(condition_of, paper_gains(), "the paper", noisy),
+        claim(condition_of, gains(paper), "the paper", noisy),
     ]
     lines = [
         (s.env, s.method, s.seed, s.steps, s.samples, s.noise, i, float(value))

@@ -80,16 +80,8 @@ def diagnose(agent: Agent, rollouts: int = 8, number: int = 20) -> Spectrum:
     advantages = batch.advantages
     eigenvalues, size = spectrum(advantages, number)
     (noise,), _ = spectrum(jnp.roll(advantages, len(advantages) // 2), 1)
-    return Spectrum(
-        env=agent.env,
-        method=agent.title,
-        seed=agent.seed,
-        steps=agent.steps,
-        samples=len(advantages),
-        parameters=size,
-        eigenvalues=eigenvalues,
-        noise=abs(float(noise)),
-    )
+    who = agent.env, agent.title, agent.seed, agent.steps
+    return Spectrum(*who, len(advantages), size, eigenvalues, abs(float(noise)))
 
 
 def ratios(eigenvalues: Float[np.ndarray, " k"]) -> Float[np.ndarray, " k"]:
@@ -156,9 +148,8 @@ def draw_spectrum(spectra: Sequence[Spectrum], to: Path) -> Path:
     axis.plot([1, 1], [1, 1], ":", color=GRAY, lw=1, label="noise of the batch (and above)")
     axis.set_yscale("log")
     axis.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
-    axis.set_xlabel("i")
-    axis.set_ylabel("|λ₁| / |λᵢ|")
-    axis.set_title(f"Hessian of {spectra[0].objective}: leading eigenvalue over the i-th")
+    title = f"Hessian of {spectra[0].objective}: leading eigenvalue over the i-th"
+    axis.set(xlabel="i", ylabel="|λ₁| / |λᵢ|", title=title)
     axis.legend(frameon=False, fontsize=8)
     save(fig, to)
     return to

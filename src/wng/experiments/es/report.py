@@ -1,5 +1,6 @@
 """Report of the evolution-strategies study."""
 
+import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -90,31 +91,15 @@ def table(methods: Mapping[str, Sequence[Run]]) -> str:
     for title, runs in methods.items():
         ends = finals(runs)
         mean, low, high = stratified_bootstrap([ends], np.mean)
-        out = [run for run in runs if es.overcomes_wall(run)]
-        until = [es.steps_until_past(run) for run in out]
-        rows.append(
-            [
-                title,
-                f"{len(out)}/{len(runs)}",
-                _thousands(float(np.median(until))) if until else "–",
-                f"{mean:.0f} ± {ends.std():.0f} [{low:.0f}, {high:.0f}]",
-                f"{np.median(ends):.0f}",
-                f"{ends.min():.0f} to {ends.max():.0f}",
-            ]
-        )
+        until = [es.steps_until_past(run) for run in runs if es.overcomes_wall(run)]
+        steps = np.median(until) if until else np.nan
+        wait = "never" if np.isinf(steps) else f"{steps / 1e3:,.0f}k" if until else "–"
+        spread = f"{mean:.0f} ± {ends.std():.0f} [{low:.0f}, {high:.0f}]"
+        middle, limits = f"{np.median(ends):.0f}", f"{ends.min():.0f} to {ends.max():.0f}"
+        rows.append([title, f"{len(until)}/{len(runs)}", wait, spread, middle, limits])
     header = ["method", "seeds that overcome the wall", "steps until then (median)"]
     header += ["return: mean ± std [95% interval of the mean]", "median", "worst to best seed"]
     return markdown_table(header, rows)
-
-
-def _thousands(steps: float) -> str:
-    return f"{steps / 1e3:,.0f}k" if np.isfinite(steps) else "never"
-
-
-def last_path(run: Run, root: Path) -> np.ndarray:
-    """Return the path [steps, 2] of the mean policy in its last generation."""
-    last = int(run.rows["iteration"][-1])
-    return read_maps(run.trial.folder(root), until=last)[-1].path
 
 
 def write(
@@ -133,9 +118,12 @@ def write(
     paths, sections = [], []
     for group, methods in groups.items():
         name = group.replace("wng/", "").replace(", ", "_")
-        seen = {
-            t: [(last_path(r, root), es.overcomes_wall(r)) for r in rs] for t, rs in methods.items()
-        }
+        seen: dict[str, list[tuple[np.ndarray, bool]]] = {}
+        for run in itertools.chain(*methods.values()):
+            last = int(run.rows["iteration"][-1])
+            path = read_maps(run.trial.folder(root), until=last)[-1].path
+            seen.setdefault(run.trial.title, []).append((path, es.overcomes_wall(run)))
+            paths += [(*run.trial.who, k, float(x), float(y)) for k, (x, y) in enumerate(path)]
         env = next(iter(methods.values()))[0].trial.env
         draw_paths(env, seen, out / "figures" / f"paths_{name}.png")
         scores = {title: [finals(rs)] for title, rs in methods.items() if len(finals(rs))}
@@ -144,12 +132,6 @@ def write(
             f"## {group}\n\n{table(methods)}\n\n![Final paths of the mean policies, {group}]"
             f"(figures/paths_{name}.png)\n\n![Aggregates, {group}](figures/aggregates_{name}.png)"
         )
-        paths += [
-            (*run.trial.who, k, float(x), float(y))
-            for title, rs in methods.items()
-            for run, (path, _) in zip(rs, seen[title], strict=True)
-            for k, (x, y) in enumerate(path)
-        ]
     header = ["settings", "env", "method", "seed", "step", "x", "y"]
     write_csv(out / "data" / "paths.csv", header, paths)
     levels = {e: es.stuck_return(e) for e in dict.fromkeys(run.trial.env for run in runs)}

@@ -26,6 +26,7 @@ VARIANTS: tuple[Variant, ...] = (
     ("wnes", "", {}),
     ("bgwnes", "", {}),
 )
+MORE: dict[str, tuple[Variant, ...]] = {"tuned": (("bges", "", {}),)}  # with the preset's own β
 BASELINES = ("es", "esclip", "nsres", "bges")
 OURS = ("wnes", "bgwnes")
 
@@ -78,14 +79,9 @@ def trials(tasks: Sequence[EvolutionTask]) -> list[Trial]:
         Trial(task.env, method, seed, task.steps, settings, variant, {**task.overrides, **more})
         for task in tasks
         for settings in task.settings
-        for method, variant, more in _methods(settings)
+        for method, variant, more in (*VARIANTS, *MORE.get(settings, ()))
         for seed in range(task.seeds)
     ]
-
-
-def _methods(settings: Settings) -> tuple[Variant, ...]:
-    """Return the variants; tuned settings add BGES with the preset's own β."""
-    return (*VARIANTS, ("bges", "", {})) if settings == "tuned" else VARIANTS
 
 
 @lru_cache

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from wng.agents.registry import METHODS
+from wng.agents.registry import title_of
 from wng.experiments.comparison import (
     BINS,
     VERDICTS,
@@ -24,14 +24,9 @@ from wng.experiments.statistics import interquartile_mean, stratified_bootstrap
 from wng.experiments.study import LAST, Missing, Run, Trial, grouped, summarize_missing
 
 
-def title(method: str) -> str:
-    """Return the title of a method."""
-    return METHODS[method].title
-
-
 def claims(ends: Finals) -> list[Claim]:
     """Return the claims of the paper's section on policy gradients, with verdicts."""
-    six = "all six tasks"
+    six, first = "all six tasks", "first on all six tasks"
     stated: list[tuple[str, str, str, list[str], float]] = [
         ("BGPG outperforms PPO", six, "BGPG", ["PPO"], 0),
         ("BGPG outperforms vanilla PG", six, "BGPG", ["PG"], 0),
@@ -39,41 +34,29 @@ def claims(ends: Finals) -> list[Claim]:
         ("WNPG outperforms PPO", six, "WNPG", ["PPO"], 0),
         ("WNPG outperforms vanilla PG", six, "WNPG", ["PG"], 0),
         ("BG-WNPG improves on the penalty alone, BGPG", six, "BG-WNPG", ["BGPG"], 0),
-        ("BG-WNPG produces the largest gains", f"first on {six}", "BG-WNPG", OTHERS, 0),
+        ("BG-WNPG produces the largest gains", first, "BG-WNPG", OTHERS, 0),
     ]
+    found = [compare(c, p, ends, [ours], others, m) for c, p, ours, others, m in stated]
     hard = "WNG's advantage is largest where initial progress is difficult"
     where = "judged by eye in the paper; tested in the conditioning study"
-    return [
-        *(
-            compare(claim, paper, ends, [ours], others, margin)
-            for claim, paper, ours, others, margin in stated
-        ),
-        Claim(hard, "qualitative", where, UNDECIDED),
-    ]
-
-
-def spread(values: np.ndarray) -> str:
-    """Format the mean ± standard deviation over seeds."""
-    digits = 0 if np.abs(values).mean() >= 100 else 2
-    return f"{values.mean():.{digits}f} ± {values.std():.{digits}f}"
+    return [*found, Claim(hard, "qualitative", where, UNDECIDED)]
 
 
 def table(ends: Finals, methods: Sequence[str], paper: bool) -> str:
     """Tabulate final returns as in Table 1, with the paper's own below ours."""
     rows = []
     for env, found in ends.items():
-        means = {m: found[title(m)].mean() for m in methods if title(m) in found}
-        best = max(means, key=lambda m: means[m]) if means else ""
-        cells = []
-        for m in methods:
-            values = found.get(title(m))
-            mark = "**" if m == best else ""
-            cells.append("–" if values is None else f"{mark}{spread(values)}{mark}")
-        seeds = sorted({len(found[title(m)]) for m in means})
-        rows.append([env, "here", "–".join(map(str, seeds)), *cells])
+        ours = {m: found[title_of(m)] for m in methods if title_of(m) in found}
+        best = max(ours, key=lambda m: ours[m].mean(), default="")
+        cells = dict.fromkeys(methods, "–")
+        for m, values in ours.items():
+            digits, mark = 0 if np.abs(values).mean() >= 100 else 2, "**" * (m == best)
+            cells[m] = f"{mark}{values.mean():.{digits}f} ± {values.std():.{digits}f}{mark}"
+        seeds = sorted({len(values) for values in ours.values()})
+        rows.append([env, "here", "–".join(map(str, seeds)), *cells.values()])
         if paper and env in TABLE:
             rows.append(["", "paper", "5", *(f"{TABLE[env].get(m, np.nan):g}" for m in methods)])
-    return markdown_table(["task", "", "seeds", *(title(m) for m in methods)], rows)
+    return markdown_table(["task", "", "seeds", *(title_of(m) for m in methods)], rows)
 
 
 def scores_by_task(runs: Sequence[Run]) -> dict[str, list[np.ndarray]]:
@@ -106,14 +89,14 @@ def sweep_table(candidates: Mapping[tuple[str, str], Sequence[Trial]], root: Pat
     """Tabulate the final return of each learning rate, with the chosen one in bold."""
     rows = []
     for (env, method), trials in candidates.items():
-        runs = {trial.overrides["learning_rate"]: trial.read(root) for trial in trials}
-        ends = {rate: run.final for rate, run in runs.items() if run and np.isfinite(run.final)}
-        if not ends:
+        runs = [trial.read(root) for trial in trials]
+        ends = [run.final if run else np.nan for run in runs]
+        if not np.isfinite(ends).any():
             continue  # listed under "Not run, or failed"
-        best = max(ends, key=lambda rate: ends[rate])
-        cells = [f"{ends[rate]:.4g}" if rate in ends else "–" for rate in runs]
-        cells[list(runs).index(best)] = f"**{ends[best]:.4g}**"
-        rows.append([env, title(method), *cells])
+        cells = [f"{end:.4g}" if np.isfinite(end) else "–" for end in ends]
+        best = np.nanargmax(ends)
+        cells[best] = f"**{cells[best]}**"
+        rows.append([env, title_of(method), *cells])
     rates = next(iter(candidates.values()))
     header = ["task", "method", *(f"{trial.overrides['learning_rate']:g}" for trial in rates)]
     return markdown_table(header, rows)

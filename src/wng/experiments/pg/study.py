@@ -6,6 +6,7 @@ include methods beyond the paper's.
 """
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,10 +16,10 @@ import numpy as np
 from wng.agents.registry import METHODS
 from wng.experiments.report import SMOKE
 from wng.experiments.study import TUNING_SEED, Run, Scale, Task, Trial, best_rate, only, run_trials
-from wng.runs.executor import Executor
 
 PAPER_METHODS = ("pg", "ppo", "bgpg", "wnpg", "bgwnpg")
 BEYOND = ("ppokl", "trpo", "wtrpo")
+Candidates = dict[tuple[str, str], list[Trial]]  # trials of the sweep, by task and method
 RATES = (1e-5, 5e-5, 1e-4, 3e-4)
 
 WALKER, CHEETAH, ANT = "Walker2DBulletEnv-v0", "HalfCheetahBulletEnv-v0", "AntBulletEnv-v0"
@@ -79,30 +80,22 @@ SCALES: dict[Scale, GradientScale] = {
 }
 
 
-def sweep(scale: GradientScale, tasks: Sequence[Task]) -> dict[tuple[str, str], list[Trial]]:
+def sweep(scale: GradientScale, tasks: Sequence[Task]) -> Candidates:
     """Return a trial per learning rate, by task and method: every method has the same budget."""
+    # One optimizer for policy and value, as in the released code.
+    both = {rate: {"learning_rate": rate, "value_learning_rate": rate} for rate in scale.rates}
+    budget = TUNING_SEED, scale.sweep_steps
     return {
         (task.env, method): [
-            Trial(
-                task.env,
-                method,
-                TUNING_SEED,
-                scale.sweep_steps,
-                "released",
-                f"lr{rate:g}",
-                # One optimizer for policy and value, as in the released code.
-                {"learning_rate": rate, "value_learning_rate": rate, **scale.overrides},
-            )
-            for rate in scale.rates
+            Trial(task.env, method, *budget, "released", f"lr{rate:g}", chosen | scale.overrides)
+            for rate, chosen in both.items()
         ]
         for task in tasks
         for method in PAPER_METHODS
     }
 
 
-def released(
-    tasks: Sequence[Task], candidates: dict[tuple[str, str], list[Trial]], root: Path
-) -> list[Trial]:
+def released(tasks: Sequence[Task], candidates: Candidates, root: Path) -> list[Trial]:
     """Return the evaluation of each method at its best rate; without a sweep there is none."""
     best_of = {key: best_rate(options, root) for key, options in candidates.items()}
     return [
@@ -131,24 +124,19 @@ def normalized(run: Run) -> float:
 
 
 class Plan(NamedTuple):
-    """Jobs of the study."""
+    """Trials of the study."""
 
-    candidates: dict[tuple[str, str], list[Trial]]  # sweep, by task and method
+    candidates: Candidates
     evaluation: list[Trial]
 
     @property
     def trials(self) -> list[Trial]:
         """All trials, of the sweep and of the evaluation."""
-        return [
-            *(trial for trials in self.candidates.values() for trial in trials),
-            *self.evaluation,
-        ]
+        return [*itertools.chain(*self.candidates.values()), *self.evaluation]
 
     def never_planned(self) -> list[str]:
         """Return a line for each task of the paper's study that lacks methods."""
-        planned = {
-            (trial.env, trial.method) for trial in self.evaluation if trial.settings == "released"
-        }
+        planned = {(t.env, t.method) for t in self.evaluation if t.settings == "released"}
         lines = []
         for env in dict.fromkeys((*TABLE, *(env for env, _ in self.candidates))):
             lacking = [METHODS[m].title for m in PAPER_METHODS if (env, m) not in planned]
@@ -164,11 +152,9 @@ def run(
     root: Path,
     tasks: Sequence[str] = (),
     *,
-    execute: bool = True,
-    retry: bool = False,
-    quick: bool = False,
     methods: Sequence[str] = (),
-    executor: Executor | None = None,
+    execute: bool = True,
+    **how: Any,
 ) -> Plan | None:
     """Run the unfinished trials of the sweep, then of the evaluation.
 
@@ -176,23 +162,17 @@ def run(
       scale: Tasks and budgets.
       root: Folder of the runs.
       tasks: Environments to run; all of the scale's if empty.
-      execute: Whether to run trials; if False, the plan is made from finished runs.
-      retry: Whether to repeat failed runs.
-      quick: Whether to compile without optimization, for runs of seconds.
       methods: Methods to run with the settings `released`; if given, nothing `tuned` is run.
-      executor: Where to run trials; this machine by default.
+      execute: Whether to run trials; if False, the plan is made from finished runs.
+      **how: Options of `run_trials`.
 
     Returns:
       The plan, or None if it was interrupted.
     """
-    how: dict[str, Any] = {"retry": retry, "quick": quick, "executor": executor}
     chosen = only(scale.released, tasks)
-    candidates = {
-        key: trials
-        for key, trials in sweep(scale, chosen).items()
-        if not methods or key[1] in methods
-    }
-    options = [trial for trials in candidates.values() for trial in trials]
+    swept = sweep(scale, chosen)
+    candidates = {key: swept[key] for key in swept if not methods or key[1] in methods}
+    options = list(itertools.chain(*candidates.values()))
     if execute and not run_trials(options, root, "pg: learning rates", **how):
         return None
     evaluation = released(chosen, candidates, root)

@@ -1,6 +1,7 @@
 """Figures of the Gaussian study: the paper's six panels, and further ones."""
 
 from pathlib import Path
+from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -9,12 +10,13 @@ from matplotlib.axes import Axes
 from wng.estimator.gaussian import Parameterization
 from wng.experiments.output import BLUE, GRAY, GREEN, ORANGE, RED, figure, save
 from wng.experiments.toys import study as toys
-from wng.experiments.toys.axes import GEOMETRIES, PROXIMITIES, GeometryName
+from wng.experiments.toys.axes import GEOMETRIES, PROXIMITIES
 from wng.experiments.toys.descent import BROKEN, CONVERGED, STATUS, Run
 from wng.experiments.toys.study import PAPER_METHODS, PARAMETERIZATIONS, Study
 
 COLORS = dict(zip(PAPER_METHODS, (GRAY, ORANGE, GREEN, BLUE, RED), strict=True))
 FLOOR = 1e-16
+ERRORS: Any = {"xlabel": "iteration + 1", "ylabel": "error L(θ)", "ylim": (FLOOR, 1e3)}
 
 
 def draw_curve(axis: Axes, run: Run, label: str, color: object, **style: object) -> None:
@@ -33,9 +35,9 @@ def shown_iterations_of(run: Run) -> np.ndarray:
     return np.unique(np.geomspace(1, last + 1, 300).round().astype(int)) - 1
 
 
-def finish(axis: Axes, title: str) -> None:
-    """Label a panel of errors against iterations."""
-    axis.set(title=title, xlabel="iteration + 1", ylabel="error L(θ)", ylim=(FLOOR, 1e3))
+def finish(axis: Axes, title: str, **labels: str) -> None:
+    """Label a panel, by default of errors against iterations."""
+    axis.set(title=title, **(labels or ERRORS))
     axis.legend(frameon=False, fontsize=8)
 
 
@@ -43,10 +45,8 @@ def paper_figure(study: Study, path: Path) -> None:
     """Draw panels (a)–(f), arranged as in the paper."""
     fig, (a, b, c, d, e, f) = figure(2, 3, (14, 8))
     shades = plt.colormaps["viridis"](np.linspace(0.1, 0.9, len(toys.BETAS)))
-    for axis, penalty, natural, letter in (
-        (a, "W₂ penalty", "WNG", "a"),
-        (b, "KL penalty", "FNG", "b"),
-    ):
+    pairs = (("W₂ penalty", "WNG"), ("KL penalty", "FNG"))
+    for axis, letter, (penalty, natural) in zip((a, b), "ab", pairs, strict=True):
         for beta, shade in zip(toys.BETAS, shades, strict=True):
             run = study.get("log-diagonal", *PAPER_METHODS[penalty], beta=beta)
             draw_curve(axis, run, f"β = {beta:g}", shade, lw=1.3)
@@ -64,16 +64,11 @@ def paper_figure(study: Study, path: Path) -> None:
         errors = [study.final("log-diagonal", *method, step_size=s) for s in toys.STEP_SIZES]
         f.loglog(toys.STEP_SIZES, np.maximum(errors, FLOOR), "o-", ms=4, color=color, label=label)
     c.plot(0, 0, "k*", markersize=11)
-    c.set(title="(c) first component, log-diagonal", xlabel="σ", ylabel="μ")
-    c.legend(frameon=False, fontsize=8)
+    finish(c, "(c) first component, log-diagonal", xlabel="σ", ylabel="μ")
     finish(d, "(d) log-diagonal, Σ = exp(2v)")
     finish(e, "(e) diagonal, Σ = v   (×: broke down)")
-    f.set(
-        title=f"(f) after {study.settings.iterations} iterations, log-diagonal",
-        xlabel="step size λ",
-        ylabel="error L(θ)",
-    )
-    f.legend(frameon=False, fontsize=8)
+    title = f"(f) after {study.settings.iterations} iterations, log-diagonal"
+    finish(f, title, xlabel="step size λ", ylabel="error L(θ)")
     save(fig, path)
 
 
@@ -81,31 +76,21 @@ def extension_figure(study: Study, path: Path) -> None:
     """Draw the cost of estimation, the invariance of each method, and the whole grid."""
     fig, (g, h, i, j) = figure(2, 2, (11, 9))
     settings = study.settings
-    versions: list[tuple[str, GeometryName, str]] = [
-        ("closed form", "wasserstein", RED),
-        ("estimated", "wasserstein-estimated", ORANGE),
-    ]
+    versions = (("closed form", "wasserstein", RED), ("estimated", "wasserstein-estimated", ORANGE))
     for parameterization, style in zip(PARAMETERIZATIONS, ("-", "--"), strict=True):
         for name, geometry, color in versions:
             run = study.get(parameterization, "none", geometry)
             draw_curve(g, run, f"{name}, {parameterization}", color, ls=style, lw=1.8)
-    finish(
-        g,
-        f"(g) estimated WNG: M = {settings.num_basis}, N = {settings.num_samples}, "
-        f"ε = {settings.damping:g}",
-    )
+    sizes = f"M = {settings.num_basis}, N = {settings.num_samples}, ε = {settings.damping:g}"
+    finish(g, f"(g) estimated WNG: {sizes}")
     marks = [k for k in toys.shown_iterations(settings) if k in (1, 3, 10, 20) or k > 20]
     for label, method in PAPER_METHODS.items():
         log, diagonal = (study.get(p, *method).error[marks] for p in PARAMETERIZATIONS)
         above = (log >= FLOOR) & (diagonal >= FLOOR)
         h.loglog(log[above], diagonal[above], ".-", ms=3, lw=0.8, color=COLORS[label], label=label)
     h.plot([FLOOR, 1e2], [FLOOR, 1e2], color="k", lw=0.8, ls=":")
-    h.set(
-        title="(h) errors at equal iterations\n(dotted: invariant to the parameterization)",
-        xlabel="error, log-diagonal",
-        ylabel="error, diagonal",
-    )
-    h.legend(frameon=False, fontsize=8)
+    title = "(h) errors at equal iterations\n(dotted: invariant to the parameterization)"
+    finish(h, title, xlabel="error, log-diagonal", ylabel="error, diagonal")
     for axis, parameterization, name in zip((i, j), PARAMETERIZATIONS, "ij", strict=True):
         heatmap(axis, study, parameterization, f"({name}) final error, {parameterization}")
     save(fig, path)
@@ -113,19 +98,14 @@ def extension_figure(study: Study, path: Path) -> None:
 
 def heatmap(axis: Axes, study: Study, parameterization: Parameterization, title: str) -> None:
     """Draw the final errors of the 3 × 3 grid."""
-    grid = np.array(
-        [[study.final(parameterization, p, g) for g in toys.CLOSED_FORM] for p in PROXIMITIES]
-    )
+    runs = [[study.get(parameterization, p, g) for g in toys.CLOSED_FORM] for p in PROXIMITIES]
+    grid = np.array([[run.error[-1] for run in row] for row in runs])
     axis.imshow(np.log10(np.maximum(grid, CONVERGED)), cmap="viridis_r", vmin=-20, vmax=1)
-    for row, proximity in enumerate(PROXIMITIES):
-        for column, geometry in enumerate(toys.CLOSED_FORM):
-            run = study.get(parameterization, proximity, geometry)
-            value = grid[row, column]
-            text = f"{value:.0e}" if value >= 1e-20 else "< 1e-20"
-            if STATUS[run.status] in BROKEN:
-                text += "\nbroke down"
-            color = "k" if value < 1e-8 else "w"
-            axis.text(column, row, text, ha="center", va="center", color=color)
+    for (row, column), value in np.ndenumerate(grid):
+        text = f"{value:.0e}" if value >= 1e-20 else "< 1e-20"
+        if STATUS[runs[row][column].status] in BROKEN:
+            text += "\nbroke down"
+        axis.text(column, row, text, ha="center", va="center", color="k" if value < 1e-8 else "w")
     axis.set_xticks(range(3), [GEOMETRIES[g].label for g in toys.CLOSED_FORM])
     axis.set_yticks(range(3), [f"penalty: {p.label}" for p in PROXIMITIES.values()])
     axis.set_title(title)

@@ -76,9 +76,8 @@ def plan(settings: ToySettings) -> dict[Method, list[tuple[float, float]]]:
     every β at several step sizes.
     """
     methods: dict[Method, list[tuple[float, float]]] = {}
-    for method in itertools.starmap(
-        Method, itertools.product(PARAMETERIZATIONS, PROXIMITIES, CLOSED_FORM)
-    ):
+    for axes in itertools.product(PARAMETERIZATIONS, PROXIMITIES, CLOSED_FORM):
+        method = Method(*axes)
         paper = method[1:] in PAPER_METHODS.values()
         step_sizes = STEP_SIZES if paper else STEP_SIZES[::4]
         pairs = [(s, settings.beta) for s in (settings.step_size, *step_sizes)]
@@ -86,8 +85,8 @@ def plan(settings: ToySettings) -> dict[Method, list[tuple[float, float]]]:
             pairs += itertools.product((settings.step_size, *STEP_SIZES[::4]), BETAS)
         methods[method] = list(dict.fromkeys(pairs))
     for parameterization in PARAMETERIZATIONS:
-        method = Method(parameterization, "none", "wasserstein-estimated")
-        methods[method] = [(settings.step_size, settings.beta)]
+        estimated = Method(parameterization, "none", "wasserstein-estimated")
+        methods[estimated] = [(settings.step_size, settings.beta)]
     return methods
 
 
@@ -125,11 +124,7 @@ def shown_iterations(settings: ToySettings) -> np.ndarray:
 
 
 def write_data(study: Study, folder: Path) -> None:
-    """Write CSV files: how every run ended, curves at the default step size, starts, joint.
-
-    `starts.csv` has FNG and WNG from other initial standard deviations, `joint.csv` the accuracy of
-    a joint estimate of the metric over all dimensions.
-    """
+    """Write CSV files: how every run ended, curves, other initial σ, and joint estimates."""
     ends, curves = [], []
     iterations = shown_iterations(study.settings)
     for (method, step_size, beta), run in study.runs.items():

@@ -7,7 +7,7 @@ one to the other, for a Gaussian and for a curved ("banana") behavior distributi
 import dataclasses
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -58,8 +58,7 @@ class Example(NamedTuple):
 def gaussian_behavior(theta: jax.Array, noise: jax.Array) -> jax.Array:
     """Sample a Gaussian: θ is the mean, two log standard deviations, and the angle of the axes."""
     cos, sin = jnp.cos(theta[4]), jnp.sin(theta[4])
-    turned = noise * jnp.exp(theta[2:4]) @ jnp.array([[cos, sin], [-sin, cos]])
-    return theta[:2] + turned
+    return theta[:2] + noise * jnp.exp(theta[2:4]) @ jnp.array([[cos, sin], [-sin, cos]])
 
 
 def banana_behavior(theta: jax.Array, noise: jax.Array) -> jax.Array:
@@ -121,14 +120,11 @@ def compute(settings: TransportSettings, example: Example) -> Result:
 
 def draw(axis: Axes, result: Result) -> None:
     """Draw the samples before and after the step, and the field."""
-    axis.plot(*result.before.T, ".", color=GRAY, ms=3, alpha=0.5, label=r"samples of $q_\theta$")
-    axis.plot(
-        *result.after.T, ".", color=BLUE, ms=3, alpha=0.35, label=r"samples of $q_{\theta+u}$"
-    )
-    x, y, dx, dy = result.arrows.T
-    axis.quiver(
-        x, y, dx, dy, angles="xy", scale_units="xy", scale=1, color=RED, width=0.0045, zorder=3
-    )
+    sets = ((result.before, GRAY, 0.5, r"q_\theta"), (result.after, BLUE, 0.35, r"q_{\theta+u}"))
+    for points, color, alpha, name in sets:
+        axis.plot(*points.T, ".", color=color, ms=3, alpha=alpha, label=f"samples of ${name}$")
+    arrows: Any = {"angles": "xy", "scale_units": "xy", "scale": 1, "width": 0.0045, "zorder": 3}
+    axis.quiver(*result.arrows.T, color=RED, **arrows)
     axis.plot([], [], color=RED, marker=r"$\rightarrow$", ls="", ms=12, label=r"$\nabla f_u$")
     axis.set_aspect("equal")
     distances = rf"$W_2^2$ to $q_{{\theta+u}}$: {result.distance:.2f} → {result.left:.2f}"
@@ -142,20 +138,14 @@ def reproduce(settings: TransportSettings, out: Path, command: str) -> list[Resu
     fig, axes = figure(1, 2, (13, 5))
     for axis, result in zip(axes, results, strict=True):
         draw(axis, result)
+        to = out / "data" / f"{result.example.name.lower()}.csv"
+        write_csv(to, ["x", "y", "move_x", "move_y"], result.arrows.tolist())
     save(fig, out / "figures" / "transport.png")
-    for result in results:
-        write_csv(
-            out / "data" / f"{result.example.name.lower()}.csv",
-            ["x", "y", "move_x", "move_y"],
-            ([float(v) for v in row] for row in result.arrows),
-        )
-    table = markdown_table(
-        ("behavior", "uᵀĜu", "W₂² before", "W₂² after", "W₂² of two samples of q_{θ+u}"),
-        [
-            (r.example.name, *(f"{x:.3f}" for x in (r.quadratic, r.distance, r.left, r.floor)))
-            for r in results
-        ],
-    )
+    rows = [
+        (r.example.name, *(f"{x:.3f}" for x in (r.quadratic, r.distance, r.left, r.floor)))
+        for r in results
+    ]
+    header = ("behavior", "uᵀĜu", "W₂² before", "W₂² after", "W₂² of two samples of q_{θ+u}")
     write_report(
         f"""# The behavioral transport function
 
@@ -172,7 +162,7 @@ moves the samples of q_θ. The last column is the distance between two independe
 q_{{θ+u}}, the least that can be expected. uᵀĜu is the metric's own W₂² of the step; the distance
 between sets of {settings.num_samples} samples deviates from the true one by tenths.
 
-{table}
+{markdown_table(header, rows)}
 
 Data: the arrows in the figure, as `data/*.csv`.
 """,

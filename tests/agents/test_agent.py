@@ -5,11 +5,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from gymnasium.spaces import Box, Discrete
-from tiny import TINY
+from policy_gradient.tiny import TINY
 
 import wng
+from wng.agents.agent import Agent
 from wng.envs import episodes
-from wng.policy_gradient.agent import Agent
 from wng.policy_gradient.methods import METHODS, preset
 from wng.runs import checkpoint, training
 from wng.runs.metrics import read_metrics
@@ -44,7 +44,7 @@ def new_run(agent: Agent, root) -> wng.RunDirectory:
 
 
 def assert_same(a: Agent, b: Agent) -> None:
-    one, other = a._checkpoint(), b._checkpoint()
+    one, other = a.trainer.checkpoint(), b.trainer.checkpoint()
     assert one[1] == other[1]
     assert one[0].keys() == other[0].keys()
     for name in one[0]:
@@ -150,7 +150,7 @@ def test_load_says_what_is_not_an_agent(tmp_path) -> None:
     with pytest.raises(ValueError, match="is not a checkpoint"):
         wng.load(tmp_path / "file")
     checkpoint.write_file(tmp_path / "other", {}, {"kind": "something else"})
-    with pytest.raises(ValueError, match="is not an agent"):
+    with pytest.raises(ValueError, match="does not hold an agent"):
         wng.load(tmp_path / "other")
 
 
@@ -301,3 +301,21 @@ def test_mistakes_are_one_clear_sentence(settings: dict, sentence: str) -> None:
 def test_a_setting_that_does_not_exist_beside_a_whole_config() -> None:
     with pytest.raises(ValueError, match="did you mean 'learning_rate'"):
         Agent(PROBE, "wnpg", config=preset("wnpg", **TINY), learning_rat=1.0)
+
+
+def test_one_class_serves_both_families() -> None:
+    settings = {"population": 8, "hidden": (4,), "num_basis": 4}
+    strategy = Agent("wng/PointWall-v0", "WNES", **settings)
+    assert (strategy.title, strategy.family.title) == ("WNES", "evolution strategies")
+    # The kind of the configuration decides, so a run's name may be a combination of its own.
+    named = Agent("wng/PointWall-v0", "clip_fisher_optimizer", config=strategy.config)
+    assert named.family is strategy.family
+    assert named.title == "clip_fisher_optimizer"
+    gradient = tiny()
+    assert gradient.family.title == "policy gradients"
+    for agent in (strategy, named, gradient):
+        agent.close()
+    with pytest.raises(ValueError, match="must be a Config or a EvolutionConfig, got a dict"):
+        Agent(PROBE, "wnpg", config={})
+    with pytest.raises(ValueError, match="a method is given by its name"):
+        Agent(PROBE, 3)

@@ -6,7 +6,7 @@ from random_data import flat, make_learner, one_update, random_rollout, small_le
 
 from wng.behavior import find_embedding
 from wng.policy_gradient.config import Config
-from wng.policy_gradient.update import Learner, Rollout, TrainState
+from wng.policy_gradient.learner import Learner
 
 SLOW_TRPO, SLOW_BGPG = (pytest.param(m, marks=pytest.mark.slow) for m in ("trpo", "bgpg"))
 
@@ -19,7 +19,7 @@ def test_a_nan_reward_changes_no_parameter_and_is_counted(method: str) -> None:
     bad = rollout._replace(rewards=rollout.rewards.at[3, 0].set(jnp.nan))
     after, metrics = learner.update(state, bad, jax.random.key(1))
     assert flat(after.networks).tobytes() == flat(state.networks).tobytes()
-    # Reward normalisation spreads the NaN: every one of 4 × 2 policy steps, or the one natural
+    # Reward normalization spreads the NaN: every one of 4 × 2 policy steps, or the one natural
     # step, and the 4 × 2 value steps.
     expected = (1 if learner.config.step == "trust_region" else 8) + 8
     assert after.skipped == metrics["skipped"] == expected
@@ -62,7 +62,7 @@ def test_metrics_are_of_the_new_policy() -> None:
     learner = small_method("trpo")
     before, after, metrics = one_update(learner)
     rollout = random_rollout(learner, before)
-    states = rollout.observations.reshape(-1, 3)  # no moments yet: normalisation is the identity
+    states = rollout.observations.reshape(-1, 3)  # no moments yet: normalization is the identity
     old, new = before.networks.policy(states), after.networks.policy(states)
     assert metrics["kl"] == pytest.approx(float(old.kl(new).mean()), rel=1e-3)
     w2 = float(old.wasserstein_squared(new).mean())
@@ -78,13 +78,8 @@ def test_value_function_learns_the_targets() -> None:
     """Before the update its error is the advantage."""
     learner = small_method("pg")
     before, _, metrics = one_update(learner)
-
-    @jax.jit
-    def error_before(state: TrainState, rollout: Rollout) -> jax.Array:
-        state, rewards = learner._scaled_rewards(state, rollout)
-        return jnp.mean(learner._batch(state, rollout, rewards)[0].advantages ** 2)
-
-    assert metrics["value_error"] < 0.99 * error_before(before, random_rollout(learner, before))
+    _, batch, _ = learner.batch(before, random_rollout(learner, before))
+    assert metrics["value_error"] < 0.99 * jnp.mean(batch.advantages**2)
 
 
 def test_rewards_are_divided_by_the_spread_of_discounted_returns() -> None:
@@ -97,7 +92,8 @@ def test_rewards_are_divided_by_the_spread_of_discounted_returns() -> None:
         running = 0.99 * running + reward
         returns.append(running)
         running = np.where(ended, 0, running)
-    new, rewards = jax.jit(learner._scaled_rewards)(state, rollout)
+    new, _, windows = learner.batch(state, rollout)
+    rewards = windows.rewards.reshape(2, 16).T  # windows of one step, one environment first
     expected = np.asarray(rollout.rewards) / np.std(returns)
     np.testing.assert_allclose(rewards, np.clip(expected, -10, 10), rtol=1e-4)
     np.testing.assert_allclose(new.discounted, running, rtol=1e-4, atol=1e-6)
@@ -105,7 +101,7 @@ def test_rewards_are_divided_by_the_spread_of_discounted_returns() -> None:
 
 def test_a_shared_metric_moves_policy_and_value_together() -> None:
     learner = small_learner(geometry="wasserstein", embedding="actions-value")
-    assert learner.behaviors.shared
+    assert learner.problem.behaviors.joint
     before, after, metrics = one_update(learner)
     for new, old in [
         (after.networks.policy, before.networks.policy),

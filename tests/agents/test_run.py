@@ -1,0 +1,69 @@
+"""One run as data, and run."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+from policy_gradient.tiny import TINY
+
+import wng
+from wng.agents.registry import EVOLUTION, GRADIENT
+from wng.agents.run import Job, Status, run_job, run_name
+from wng.policy_gradient.methods import preset
+from wng.runs.metrics import read_metrics
+
+PROBE = "wng/ProbeContextual-v0"
+CONFIG = preset("pg", **TINY)
+
+
+def job(root: Path, **changes) -> Job:
+    fields = {"env": PROBE, "method": "pg", "seed": 2, "steps": 128, "config": CONFIG, "out": root}
+    return Job(**(fields | changes))
+
+
+@pytest.mark.parametrize("config", [CONFIG, wng.EvolutionConfig(hidden=(3, 4))])
+def test_a_job_survives_json(tmp_path, config) -> None:
+    one = job(tmp_path, config=config, resume=True, command="wng train")
+    assert Job.from_json(json.loads(json.dumps(one.to_json()))) == one
+    assert one.folder == tmp_path / "wng-ProbeContextual-v0" / "pg" / "seed2"
+    assert one.family is (GRADIENT if config is CONFIG else EVOLUTION)
+
+
+def test_a_run_is_named_after_its_method_or_its_axes() -> None:
+    assert run_name(GRADIENT, "PG", CONFIG) == "pg"
+    assert run_name(GRADIENT, "", CONFIG) == "pg"
+    clipped = dataclasses.replace(CONFIG, proximity="clip", geometry="fisher")
+    assert run_name(GRADIENT, "pg", clipped) == "clip_fisher_optimizer"
+    assert run_name(GRADIENT, "", clipped) == "clip_fisher_optimizer"
+    strategy = wng.EvolutionConfig(proximity="none", geometry="wasserstein")
+    assert run_name(EVOLUTION, "", strategy) == "wnes"
+
+
+def test_a_job_runs_resumes_and_is_not_overwritten(tmp_path) -> None:
+    said, concluded = [], []
+    quiet = {"progress": False, "say": said.append}
+    assert run_job(job(tmp_path), **quiet).status is Status.FINISHED
+    assert said == []
+    with pytest.raises(ValueError, match="already holds a run: add --resume"):
+        run_job(job(tmp_path), **quiet)
+    outcome = run_job(
+        job(tmp_path, steps=256, resume=True),
+        conclude=lambda agent, run: concluded.append((agent.steps, run.path)),
+        **quiet,
+    )
+    assert outcome.status is Status.FINISHED
+    assert said == ["Resuming at step 128."]
+    folder = job(tmp_path).folder
+    assert concluded == [(256, folder)]
+    assert read_metrics(folder)["iteration"].tolist() == [1, 2, 3, 4]
+    other = dataclasses.replace(CONFIG, learning_rate=0.5)
+    with pytest.raises(ValueError, match="learning_rate"):
+        run_job(job(tmp_path, steps=256, resume=True, config=other), **quiet)
+
+
+def test_a_job_that_cannot_fit_leaves_no_folder(tmp_path) -> None:
+    huge = preset("pg", **(TINY | {"rollout": 2**30, "num_envs": 4}))
+    with pytest.raises(ValueError, match="a rollout of 1073741824"):
+        run_job(job(tmp_path, config=huge), progress=False)
+    assert list(tmp_path.iterdir()) == []
