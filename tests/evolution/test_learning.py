@@ -1,9 +1,9 @@
 """Each method learns: the way toward the goal in seconds, around the wall and a pole in minutes."""
 
 import pytest
+from wng.evolution.agent import Evolution
 
 from evolution.tiny import ENV, METHODS
-from wng.evolution.agent import Evolution
 
 
 def before_and_after(method: str, seed: int, steps: int) -> tuple[float, float]:

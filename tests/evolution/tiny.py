@@ -3,7 +3,6 @@
 from typing import Any
 
 import numpy as np
-
 from wng.evolution.agent import Evolution
 
 ENV = "wng/PointWall-v0"
