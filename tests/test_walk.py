@@ -12,9 +12,9 @@ from wng import cli
 
 PAGE = Path(__file__).parent.parent / "docs" / "architecture.md"
 PACKAGE = str(Path(wng.__file__).parent)
-TINY = """--env wng/ProbeContextual-v0 --steps 64 --rollout 64 --num-envs 1 --minibatch 64 --epochs 1
---value-minibatch 64 --value-epochs 1 --hidden 4 --num-basis 4 --metric-samples 8 --backend gymnasium
---quiet"""
+TINY = """--env wng/ProbeContextual-v0 --steps 64 --rollout 64 --num-envs 1 --minibatch 64
+--epochs 1 --value-minibatch 64 --value-epochs 1 --hidden 4 --num-basis 4 --metric-samples 8
+--backend gymnasium --quiet"""
 
 
 def listed() -> tuple[list[str], list[str]]:

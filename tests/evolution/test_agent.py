@@ -4,11 +4,11 @@ import gymnasium
 import numpy as np
 import pytest
 from PIL import Image, ImageSequence
-from wng.evolution.agent import Evolution
 
 import wng
 from evolution.small_envs import first_state
 from evolution.tiny import ENV, GENERATION, TINY, assert_same, tiny
+from wng.agents.registry import EVOLUTION
 from wng.agents.video import film
 from wng.evolution.maps import read_maps
 from wng.evolution.methods import preset
@@ -19,25 +19,24 @@ from wng.runs.training import NonFiniteError
 LINE = "evolution.small_envs:Line-v0"
 
 
-def new_run(agent: Evolution, root) -> wng.RunDirectory:
+def new_run(agent: wng.Agent, root) -> wng.RunDirectory:
     return wng.RunDirectory.create(root, agent.env, agent.method, agent.seed, {})
 
 
 @pytest.fixture(scope="module")
-def trained() -> Evolution:
+def trained() -> wng.Agent:
     return tiny().learn(2 * GENERATION, progress=False)
 
 
-def test_what_an_agent_is(trained: Evolution) -> None:
+def test_what_an_agent_is(trained: wng.Agent) -> None:
     assert (trained.env, trained.method, trained.seed, trained.title) == (ENV, "wnes", 0, "WNES")
     assert trained.config == preset("wnes", env=ENV, **TINY)
-    assert issubclass(wng.Evolution, Evolution)
     names = [sorted(layer) for layer in trained.params]
     assert names == [["bias", "weight"], ["weight"]]
-    shown = trained.shown({"return": 1.0, "population_mean": 2.0, "dropped": 0.0})
+    shown = trained.trainer.shown({"return": 1.0, "population_mean": 2.0, "dropped": 0.0})
     assert shown == {"return": 1.0, "population": 2.0}
     bad = {"past_wall": 1.0, "population_past_wall": 0.25, "dropped": 3.0}
-    assert trained.shown({"return": 1.0, "population_mean": 2.0, **bad}) == {
+    assert trained.trainer.shown({"return": 1.0, "population_mean": 2.0, **bad}) == {
         "return": 1.0,
         "population": 2.0,
         "past wall": 0.25,
@@ -45,7 +44,7 @@ def test_what_an_agent_is(trained: Evolution) -> None:
     }
 
 
-def test_learn_takes_whole_generations_and_zero_takes_none(trained: Evolution) -> None:
+def test_learn_takes_whole_generations_and_zero_takes_none(trained: wng.Agent) -> None:
     agent = tiny()
     assert agent.learn(0, progress=False).steps == 0
     assert agent.learn(1, progress=False).steps == GENERATION
@@ -55,12 +54,12 @@ def test_learn_takes_whole_generations_and_zero_takes_none(trained: Evolution) -
 
 
 @pytest.mark.parametrize("steps", [-1, "many", float("nan"), float("inf")])
-def test_learn_refuses_other_numbers_of_steps(trained: Evolution, steps) -> None:
+def test_learn_refuses_other_numbers_of_steps(trained: wng.Agent, steps) -> None:
     with pytest.raises(ValueError, match="steps must be a number of environment steps"):
         trained.learn(steps)
 
 
-def test_predict_is_the_policy_at_the_center(trained: Evolution) -> None:
+def test_predict_is_the_policy_at_the_center(trained: wng.Agent) -> None:
     observations = np.random.default_rng(0).normal(size=(6, 4))
     first, last = trained.params
     # Toeplitz matrices: W_ij = w_{i − j + inputs − 1}.
@@ -75,7 +74,7 @@ def test_predict_is_the_policy_at_the_center(trained: Evolution) -> None:
     assert trained.predict(observations[:1]).shape == (1, 2)  # a batch of one
 
 
-def test_noisy_predictions(trained: Evolution) -> None:
+def test_noisy_predictions(trained: wng.Agent) -> None:
     zeros = np.zeros((2000, 4))
     plain, noisy = trained.predict(zeros), trained.predict(zeros, deterministic=False)
     moved = noisy - plain
@@ -85,7 +84,7 @@ def test_noisy_predictions(trained: Evolution) -> None:
 
 
 @pytest.mark.parametrize("observation", [[1.0], [[1.0, 2.0]], np.zeros((2, 3)), []])
-def test_predict_says_what_shape_an_observation_has(trained: Evolution, observation) -> None:
+def test_predict_says_what_shape_an_observation_has(trained: wng.Agent, observation) -> None:
     with pytest.raises(ValueError, match="PointWall-v0 has 4 numbers, got an array of shape"):
         trained.predict(observation)
 
@@ -101,7 +100,7 @@ def test_discrete_actions_and_shaped_observations() -> None:
     agent.close()
 
 
-def test_evaluate(trained: Evolution) -> None:
+def test_evaluate(trained: wng.Agent) -> None:
     returns = trained.evaluate(11)
     assert returns.shape == (11,)
     np.testing.assert_array_equal(trained.evaluate(11), returns)
@@ -115,7 +114,7 @@ def test_evaluate(trained: Evolution) -> None:
         trained.evaluate(0)
 
 
-def test_evaluate_plays_whole_episodes_of_the_policy(trained: Evolution) -> None:
+def test_evaluate_plays_whole_episodes_of_the_policy(trained: wng.Agent) -> None:
     """The returns lie among those of Gymnasium's own loop: starts differ by 0.1 m."""
     env = gymnasium.make(ENV)
     observation, _ = env.reset(seed=0)
@@ -127,11 +126,11 @@ def test_evaluate_plays_whole_episodes_of_the_policy(trained: Evolution) -> None
     np.testing.assert_allclose(trained.evaluate(3), total, atol=20)
 
 
-def test_save_and_load_go_on_bit_for_bit(trained: Evolution, tmp_path) -> None:
+def test_save_and_load_go_on_bit_for_bit(trained: wng.Agent, tmp_path) -> None:
     path = tmp_path / "agent"
     trained.save(path)
     loaded = wng.load(path)
-    assert isinstance(loaded, Evolution)
+    assert loaded.family is EVOLUTION
     assert_same(loaded, trained)
     assert loaded.config == trained.config
     observation = [0.3, 0.1, -1.0, 2.0]
@@ -141,19 +140,19 @@ def test_save_and_load_go_on_bit_for_bit(trained: Evolution, tmp_path) -> None:
     assert_same(loaded, tiny().learn(3 * GENERATION, progress=False))
 
 
-def test_load_finds_the_family(trained: Evolution, tmp_path) -> None:
+def test_load_finds_the_family(trained: wng.Agent, tmp_path) -> None:
     trained.save(tmp_path / "evolved")
     small = {"num_envs": 2, "rollout": 8, "minibatch": 8, "value_minibatch": 8, "hidden": (2,)}
     gradient = wng.PPO("wng/ProbeContextual-v0", **small, backend="gymnasium")
     gradient.save(tmp_path / "gradient")
     gradient.close()
-    assert type(wng.load(tmp_path / "evolved")) is wng.Evolution
+    assert wng.load(tmp_path / "evolved").family is EVOLUTION
     loaded = wng.load(tmp_path / "gradient")
     assert isinstance(loaded, wng.Agent)
     assert (loaded.method, loaded.title) == ("ppo", "PPO")
     loaded.close()
     checkpoint.write_file(tmp_path / "other", {}, {"kind": "revolution"})
-    with pytest.raises(ValueError, match="other is not an agent of wng"):
+    with pytest.raises(ValueError, match="other does not hold an agent of wng"):
         wng.load(tmp_path / "other")
 
 
@@ -204,14 +203,14 @@ def test_a_run_is_not_overwritten_by_an_agent_that_does_not_continue_it(tmp_path
     with pytest.raises(ValueError, match="does not continue"):
         tiny().learn(1, progress=False, run=run)
     assert wng.load(run.path).steps == 3 * GENERATION
-    with pytest.raises(ValueError, match="has seed 0 and this agent seed 1"):
+    with pytest.raises(ValueError, match="has seed 0 and this agent has seed 1"):
         tiny(seed=1).restore(run)
 
 
 def test_a_callback_sees_each_generation_and_may_stop() -> None:
     seen = []
 
-    def callback(agent: Evolution, row: dict[str, float]) -> bool:
+    def callback(agent: wng.Agent, row: dict[str, float]) -> bool:
         seen.append((agent.steps, row["steps"], row["iteration"]))
         return len(seen) < 2
 
@@ -225,7 +224,7 @@ def test_an_error_in_a_callback_leaves_a_run_that_goes_on(tmp_path, trained, err
     agent = tiny()
     run = new_run(agent, tmp_path)
 
-    def callback(agent: Evolution, row: dict[str, float]) -> None:
+    def callback(agent: wng.Agent, row: dict[str, float]) -> None:
         if agent.steps == 2 * GENERATION:
             raise error("oh")
 
@@ -262,7 +261,7 @@ def test_an_embedding_of_ones_own(tmp_path) -> None:
     loaded = wng.load(tmp_path / "agent", embedding=first_state)
     assert_same(loaded, agent)
     assert_same(loaded.learn(1, progress=False), agent.learn(1, progress=False))
-    assert agent._trainer.episodes.behaviors.shape == (9, 2)
+    assert agent.trainer.episodes.behaviors.shape == (9, 2)
 
     named = tiny(LINE, embedding="evolution.small_envs:first_state", **settings)
     named.learn(1, progress=False).learn(1, progress=False)
@@ -292,7 +291,7 @@ def test_an_embedding_of_ones_own(tmp_path) -> None:
         ({"embedding": 3}, "an embedding is a name, a function"),
         ({"env": "wng/PointWal-v0"}, "did you mean 'wng/PointWall-v0'"),
         ({"method": "wnse"}, "there is no method 'wnse': did you mean 'wnes'"),
-        ({"method": "wnpg"}, "there is no method 'wnpg'"),
+        ({"method": "wnpg"}, "there is no setting 'population'"),
         ({"env": "Blackjack-v1"}, "only Box observations"),
         ({"env": "wng/ProbeCounter-v0"}, "'wng/ProbeCounter-v0' has no time limit"),
         ({"backend": "mujoco"}, "cannot run on backend 'mujoco'"),
@@ -318,7 +317,7 @@ def test_mistakes_are_one_clear_sentence(settings: dict, sentence: str) -> None:
 
 def test_a_setting_that_does_not_exist_beside_a_whole_config() -> None:
     with pytest.raises(ValueError, match="did you mean 'learning_rate'"):
-        Evolution(ENV, "wnes", config=preset("wnes", **TINY), learning_rat=1.0)
+        wng.Agent(ENV, "wnes", config=preset("wnes", **TINY), learning_rat=1.0)
 
 
 def test_presets_by_task() -> None:
@@ -338,7 +337,7 @@ def test_presets_by_task() -> None:
     assert (point.hidden, point.sigma, point.learning_rate) == ((16, 16), 0.01, 0.1)
 
 
-def test_film(trained: Evolution, tmp_path) -> None:
+def test_film(trained: wng.Agent, tmp_path) -> None:
     (total,) = film(trained, tmp_path / "film.gif", most_frames=10)
     assert total < 0
     with Image.open(tmp_path / "film.gif") as shown:

@@ -85,7 +85,7 @@ def evaluate(
     chosen = embedding if isinstance(embedding, Embedding) else EMBEDDINGS[embedding]
     setup = Setup(policy or policy_for(env_id), chosen, horizon, noise)
     rows = everyone(len(jax.tree.leaves(members)[0]))
-    evaluator = make_evaluator(env_id, setup, rows, seed, backend)
+    evaluator = make_evaluator(envs.resolve(env_id, "gymnasium"), setup, rows, seed, backend)
     try:
         assert backend in ("auto", evaluator.backend)
         return evaluator(members, generation)
@@ -294,7 +294,7 @@ def test_a_stepper_may_be_used_again_for_an_earlier_generation() -> None:
     policy = policy_for(COUNTER)
     members = random_members(policy, 4)
     setup = Setup(policy, EMBEDDINGS["final-state"], 8, action_noise=0.1)
-    evaluator = make_evaluator(COUNTER, setup, everyone(4), 0, "gymnasium")
+    evaluator = make_evaluator(envs.resolve(COUNTER), setup, everyone(4), 0, "gymnasium")
     first = [evaluator(members, generation) for generation in (0, 3, 5)]
     again = [evaluator(members, generation) for generation in (5, 3, 0)]
     evaluator.close()
@@ -308,7 +308,7 @@ def test_a_stepper_may_be_used_again_for_an_earlier_generation() -> None:
 )
 def test_the_fastest_backend_is_chosen(env: str, backend: str) -> None:
     setup = Setup(policy_for(env), EMBEDDINGS["final-state"], 2, action_noise=0.0)
-    evaluator = make_evaluator(env, setup, everyone(2), 0)
+    evaluator = make_evaluator(envs.resolve(env, "gymnasium"), setup, everyone(2), 0)
     assert evaluator.backend == backend
     evaluator.close()
 

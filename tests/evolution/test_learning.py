@@ -1,14 +1,14 @@
 """Each method learns: the way toward the goal in seconds, around the wall and a pole in minutes."""
 
 import pytest
-from wng.evolution.agent import Evolution
 
 from evolution.tiny import ENV, METHODS
+from wng.agents.agent import Agent
 
 
 def before_and_after(method: str, seed: int, steps: int) -> tuple[float, float]:
     """Mean returns of 10 episodes; full throttle into the cup is worth about −780."""
-    agent = Evolution(ENV, method, seed).learn(steps, progress=False)
+    agent = Agent(ENV, method, seed).learn(steps, progress=False)
     return agent.evaluate(10, untrained=True).mean(), agent.evaluate(10).mean()
 
 
@@ -33,6 +33,6 @@ def test_every_method_learns(method: str) -> None:
 @pytest.mark.parametrize("seed", [0, 1])
 def test_cartpole(seed: int) -> None:
     settings = {"hidden": (8,), "sigma": 0.2, "learning_rate": 0.1, "backend": "gymnasium"}
-    agent = Evolution("CartPole-v1", "es", seed, **settings).learn(300_000, progress=False)
+    agent = Agent("CartPole-v1", "es", seed, **settings).learn(300_000, progress=False)
     assert agent.evaluate(20).mean() > 400  # of 500; 9 to 30 before
     agent.close()

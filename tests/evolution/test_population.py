@@ -12,13 +12,15 @@ import pytest
 
 from evolution.small_envs import mean_state
 from evolution.tiny import ENV, TINY, without_times
+from wng import envs
 from wng.behavior.embedding import as_embedding
 from wng.evolution.episodes import Setup
 from wng.evolution.methods import preset
 from wng.evolution.policies import Policy
-from wng.evolution.population import Population, Task
+from wng.evolution.population import Assignment, Population
 from wng.evolution.trainer import EvolutionTrainer
-from wng.execution.ray import Executor, LocalExecutor, RayExecutor
+from wng.execution.ray import RayExecutor
+from wng.runs.executor import Executor, LocalExecutor
 
 QUADRUPED = "wng/QuadrupedWall-v0"
 LINE = "evolution.small_envs:Line-v0"
@@ -121,8 +123,9 @@ def test_what_travels_back_does_not_depend_on_the_parameters() -> None:
 def test_blocks_have_one_size_and_at_least_two_members(places: int, expected: list) -> None:
     config = preset("es", population=10, hidden=(4,))
     policy = Policy(2, 1, "dense", (4,), low=(-1.0,), high=(1.0,))
-    task = Task(LINE, config, Setup(policy, as_embedding(mean_state), 10, 0.1), 0)
-    population = Population(task, Pieces(places))
+    setup = Setup(policy, as_embedding(mean_state), 10, 0.1)
+    assignment = Assignment(envs.resolve(LINE, "gymnasium"), config, setup, 0)
+    population = Population(assignment, Pieces(places))
     assert [(b._rows.first, b._rows.number) for b in population.blocks] == expected
     assert {b._rows.center for b in population.blocks} == {10}
     population.close()

@@ -3,7 +3,8 @@
 from typing import Any
 
 import numpy as np
-from wng.evolution.agent import Evolution
+
+from wng.agents.agent import Agent
 
 ENV = "wng/PointWall-v0"
 METHODS = ("es", "esclip", "nsres", "bges", "wnes", "bgwnes")
@@ -19,13 +20,13 @@ TINY: dict[str, Any] = {
 GENERATION = 8 * 50  # steps
 
 
-def tiny(env: str = ENV, method: str = "wnes", seed: int = 0, **settings: Any) -> Evolution:
-    return Evolution(env, method, seed, **{**TINY, **settings})
+def tiny(env: str = ENV, method: str = "wnes", seed: int = 0, **settings: Any) -> Agent:
+    return Agent(env, method, seed, **{**TINY, **settings})
 
 
-def assert_same(a: Evolution, b: Evolution) -> None:
+def assert_same(a: Agent, b: Agent) -> None:
     """All that a checkpoint holds is equal, bit for bit."""
-    (one, one_info), (other, other_info) = a._checkpoint(), b._checkpoint()
+    (one, one_info), (other, other_info) = a.trainer.checkpoint(), b.trainer.checkpoint()
     assert one_info == other_info
     assert one.keys() == other.keys()
     for name in one:

@@ -100,7 +100,7 @@ def flags_of(cls: Any) -> dict[str, Any]:
 def class_of(name: str, method: str = "") -> Any:
     """The class of a command, for `train` that of a method."""
     cls = cli.command_class(name)
-    return cls.for_method(method) if name == "train" else cls
+    return cls.for_method(method, helps=False) if name == "train" else cls
 
 
 def fitting(kind: Any) -> st.SearchStrategy[list[str]]:

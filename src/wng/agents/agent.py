@@ -17,7 +17,7 @@ from wng.runs import checkpoint, training
 from wng.runs.directory import RunDirectory
 from wng.runs.executor import Executor
 from wng.runs.progress import TrainingProgress
-from wng.runs.settings import Settings, check_names
+from wng.runs.settings import Settings, check_names, find_method
 from wng.runs.training import Row
 
 
@@ -61,6 +61,7 @@ class Agent:
             overrides["embedding"] = code_name(embedding)
         self.family = family_of(method)
         if config is None:
+            find_method(method, METHODS)
             config = self.family.preset(method, settings, env, **overrides)
         else:
             families = [family for family in FAMILIES if type(config) is family.config]
@@ -89,6 +90,11 @@ class Agent:
     def steps(self) -> int:
         """Environment steps so far."""
         return self.trainer.steps
+
+    @property
+    def params(self) -> Any:
+        """Parameters of the policy, a pytree."""
+        return self.trainer.params
 
     def learn(
         self,

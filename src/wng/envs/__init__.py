@@ -6,7 +6,7 @@ from wng.envs.base import EnvSpec, EnvState, Transition
 from wng.envs.make import make
 from wng.envs.probes import PROBES
 from wng.envs.resolve import ResolvedEnv, resolve
-from wng.envs.vector import VectorEnv
+from wng.envs.vector import ReplayError, VectorEnv
 from wng.envs.walls import WALLS
 
 for _id in PROBES:
@@ -18,6 +18,7 @@ __all__ = [
     "PROBES",
     "EnvSpec",
     "EnvState",
+    "ReplayError",
     "ResolvedEnv",
     "Transition",
     "VectorEnv",

@@ -35,6 +35,10 @@ class LocalRunner:
         getattr(self._environments, command)(*arrays)
 
 
+class ReplayError(ValueError):
+    """Unfinished episodes cannot be replayed; `reset` continues with new ones."""
+
+
 class VectorEnv:
     """`num_envs` copies of an environment that step together and reset themselves.
 
@@ -104,11 +108,10 @@ class VectorEnv:
         same &= _same(b.rewards, state.returns)
         if not same.all():
             i = int(np.argmin(same))
-            raise ValueError(
-                f"cannot replay the unfinished episodes of {self.spec.id!r}: environment {i} "
-                f"differs after {int(state.steps[i])} actions because the simulator is not "
-                "deterministic, or the seed, the machine or a version has changed; call reset() "
-                "to continue with new episodes."
+            raise ReplayError(
+                f"cannot replay the unfinished episodes of {self.spec.id!r}, because environment "
+                f"{i} differs after {int(state.steps[i])} actions: the simulator is not "
+                "deterministic, or the seed, the machine or a version has changed."
             )
         self._whole = True
         return self._ledger.observations.copy()

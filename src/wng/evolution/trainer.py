@@ -73,6 +73,11 @@ class EvolutionTrainer:
         assignment = Assignment(self.resolved, config, setup, self.seed)
         self.population = Population(assignment, executor or LocalExecutor())
 
+    @property
+    def params(self) -> Any:
+        """Parameters of the policy, the center of the population."""
+        return self.strategy.params(self.state)
+
     def initial_state(self) -> State:
         """Return the state before the first generation; it depends only on the seed."""
         state = self.strategy.init(strategy_key(self.seed), self._behavior_size)

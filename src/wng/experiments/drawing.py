@@ -100,7 +100,9 @@ def draw_curves(folders: Sequence[Path], to: Path, column: str = "return") -> Pa
         record = RunDirectory.open(folder).record
         rows = read_metrics(folder) if (folder / "metrics.csv").exists() else {}
         if len(rows.get("steps", [])) == 0 or column not in rows:
-            raise ValueError(f"{folder} has no metrics yet: its metrics.csv is empty or missing.")
+            raise ValueError(
+                f"{folder / 'metrics.csv'} is missing or empty: the run has no metrics yet."
+            )
         methods = panels.setdefault(record["env"], {})
         methods.setdefault(title_of(record["method"]), []).append((rows["steps"], rows[column]))
     return draw_panels({env: dict(sorted(m.items())) for env, m in panels.items()}, to, column)

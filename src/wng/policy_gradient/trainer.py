@@ -17,7 +17,7 @@ from wng.estimator.checks import check_memory
 from wng.policy_gradient.batch import Batch
 from wng.policy_gradient.config import Config
 from wng.policy_gradient.learner import Learner, TrainState
-from wng.policy_gradient.networks import action_noise
+from wng.policy_gradient.networks import Policy, action_noise
 from wng.policy_gradient.problem import find_axes
 from wng.policy_gradient.rollouts import collect
 from wng.runs.checkpoint import check_info
@@ -93,6 +93,11 @@ class Trainer:
     def state(self) -> TrainState:
         """What learning remembers."""
         return self._progress.state
+
+    @property
+    def params(self) -> Policy:
+        """The policy, whose leaves are its parameters."""
+        return self.state.networks.policy
 
     @property
     def iteration(self) -> int:
@@ -254,13 +259,12 @@ class Trainer:
 
     def _restore_env(self) -> str | None:
         """Take the environments back to the last whole iteration."""
-        why = f"{self.spec.id} on {self.env.spec.backend} cannot be replayed"
+        why = f"{self.spec.id} on {self.env.spec.backend} cannot be replayed."
         fresh = not self.env.spec.replayable
         try:
             self.observations = self.env.restore(self._progress.env)
-        except ValueError as error:
-            self.observations, fresh = self.env.reset(), True
-            why = str(error).partition("; call reset()")[0].rstrip(".")
+        except envs.ReplayError as error:
+            self.observations, fresh, why = self.env.reset(), True, str(error)
         progress = self._progress._replace(env=self.env.state())
         if fresh:
             state = progress.state
@@ -268,7 +272,7 @@ class Trainer:
         self._progress, self._torn = progress, False
         if not fresh:
             return None
-        return f"{why}: unfinished episodes start over, so this is not the uninterrupted run."
+        return f"{why} Unfinished episodes start over, so this is not the uninterrupted run."
 
     def close(self) -> None:
         """Stop the environments."""

@@ -48,6 +48,10 @@ class Trainer(Protocol):
     def steps(self) -> int:
         """Environment steps so far."""
 
+    @property
+    def params(self) -> Any:
+        """Parameters of the policy."""
+
     def initial_state(self) -> Any:
         """The state before any learning."""
 

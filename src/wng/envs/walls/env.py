@@ -21,7 +21,7 @@ class WallEnv(gymnasium.Env, abc.ABC):
         self.action_space = Box(-1.0, 1.0, (actions,), np.float32)
 
     @abc.abstractmethod
-    def begin(self) -> np.ndarray:
+    def _begin(self) -> np.ndarray:
         """Start an episode; its first observation."""
 
     def reset(
@@ -29,10 +29,10 @@ class WallEnv(gymnasium.Env, abc.ABC):
     ) -> tuple[np.ndarray, dict[str, Any]]:
         """Start an episode."""
         super().reset(seed=seed)
-        return self.begin(), {}
+        return self._begin(), {}
 
-    def read_action(self, action: Any) -> np.ndarray:
-        """An action as numbers; ValueError if it has another shape or a NaN."""
+    def checked(self, action: Any) -> np.ndarray:
+        """Return an action as an array, or raise a ValueError if it is not one."""
         given = np.asarray(action, np.float64)
         if given.shape != (self._actions,) or np.isnan(given).any():
             raise ValueError(

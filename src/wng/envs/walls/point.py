@@ -184,8 +184,7 @@ class PointWall(WallEnv):
         self._state: PointState | None = None
         self._path: list[tuple[float, float]] = []
 
-    def begin(self) -> np.ndarray:
-        """Start an episode; its first observation."""
+    def _begin(self) -> np.ndarray:
         key = jax.random.key(int(self.np_random.integers(2**31)))
         self._state, observation = _reset(self.jax_env, key)
         self._path = [(float(self._state.x), float(self._state.y))]
@@ -195,7 +194,7 @@ class PointWall(WallEnv):
         """Apply a force for one step."""
         if self._state is None:
             raise gymnasium.error.ResetNeeded("call reset() before the first step().")
-        push = self.read_action(action).astype(np.float32)
+        push = self.checked(action).astype(np.float32)
         if self.render_mode is not None:  # record substeps, or the path would cut corners
             self._path += map(tuple, _trace(self.jax_env, self._state, push).tolist())
         self._state, observation, reward, terminated = _step(self.jax_env, self._state, push)

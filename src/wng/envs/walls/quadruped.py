@@ -87,13 +87,12 @@ class QuadrupedWall(WallEnv):
         self._batch = MujocoBatch(task, 1, threads=1)
         self._viewer: Any = None
 
-    def begin(self) -> np.ndarray:
-        """Start an episode; its first observation."""
+    def _begin(self) -> np.ndarray:
         return self._batch.reset([self.np_random])[0]
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         """Hold an action for 0.05 seconds."""
-        observations, rewards, _ = self._batch.step(self.read_action(action)[None])
+        observations, rewards, _ = self._batch.step(self.checked(action)[None])
         return observations[0], float(rewards[0]), False, False, {}
 
     def render(self) -> np.ndarray | None:
