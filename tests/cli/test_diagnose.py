@@ -29,7 +29,7 @@ def test_sentences_a_table_and_a_picture(monkeypatch, capsys, trained, tmp_path)
     before = {file: file.read_bytes() for file in trained.rglob("*") if file.is_file()}
     assert run(monkeypatch, "diagnose", str(trained), "--rollouts", "2") == 0
     said = capsys.readouterr().out
-    assert "PG on InvertedPendulum-v5, seed 0, after 128 steps: 20 leading" in said
+    assert "PG on InvertedPendulum-v5, seed 0, after 128 steps: the 20 leading" in said
     assert "from 128 steps" in said
     assert "|λ₁|/|λᵢ|" in said
     assert [line.split()[1] for line in said.splitlines() if line.startswith("│")] == (
@@ -52,8 +52,8 @@ def test_sentences_a_table_and_a_picture(monkeypatch, capsys, trained, tmp_path)
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ("--number 1", "number must be an integer from 2 to 200, got 1"),
-        ("--number 1000", "number must be an integer from 2 to 200, got 1000"),
+        ("--number 1", "number must be a whole number from 2 to 200, got 1"),
+        ("--number 1000", "number must be a whole number from 2 to 200, got 1000"),
         ("--rollouts 0", "rollouts must be a whole number, at least 1, got 0"),
     ],
 )
@@ -77,6 +77,4 @@ def test_an_evolution_strategy_has_no_gradient(monkeypatch, capsys, tmp_path) ->
     agent.save(tmp_path / "agent.safetensors")
     agent.close()
     assert run(monkeypatch, "diagnose", str(tmp_path / "agent.safetensors")) == 2
-    assert "WNES is an evolution strategy, which has no differentiable objective" in sentence_of(
-        capsys
-    )
+    assert "WNES is an evolution strategy, whose objective has no gradient" in sentence_of(capsys)

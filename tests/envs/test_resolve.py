@@ -52,7 +52,7 @@ def test_one_environment_per_run(made):
     returns = episode_returns(resolved, zeros, 12, 5)
     assert made == [["wng/ProbeCounter-v0", True]]
     np.testing.assert_array_equal(returns, episode_returns("wng/ProbeCounter-v0", zeros, 12, 5))
-    assert made == [["wng/ProbeCounter-v0", True]] * 2
+    assert made == [["wng/ProbeCounter-v0", True]] * 3  # once per batch of ten episodes
 
 
 @pytest.mark.parametrize("backend", ["auto", "gymnasium", "workers"])
@@ -86,7 +86,7 @@ def test_pickling_resolves_again():
 
 def test_unknown_backend():
     resolved = resolve("CartPole-v1", "gymnasium")
-    with pytest.raises(ValueError, match="backend must be one of auto, gymnasium, workers, env"):
+    with pytest.raises(ValueError, match="backend 'threads' is unknown"):
         make(resolved, 1, 0, "threads")
 
 

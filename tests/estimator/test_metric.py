@@ -312,7 +312,7 @@ def test_reparameterization_invariance(x64: None, kind: str) -> None:
             step = metric.solve(g, eps)
             moves.setdefault(eps, []).append(jax.jvp(fn, (params,), (step,))[1])
     gaps = [relative(a, np.asarray(b)) for a, b in moves.values()]
-    assert gaps[0] > 0.01  # a damped step does depend on the parameterisation
+    assert gaps[0] > 0.01  # a damped step does depend on the parameterization
     assert gaps == sorted(gaps, reverse=True)
     assert gaps[-1] < 1e-7
 

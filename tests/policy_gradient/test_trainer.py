@@ -94,7 +94,7 @@ def test_a_checkpoint_holds_the_optimizers_and_the_moments() -> None:
     trained.close()
 
 
-def test_envpool_starts_afresh_and_says_so() -> None:
+def test_envpool_starts_over_and_says_so() -> None:
     pytest.importorskip("envpool")
     first = trainer("CartPole-v1", "pg", backend="envpool")
     first.iterate()
@@ -103,7 +103,7 @@ def test_envpool_starts_afresh_and_says_so() -> None:
     message = second.restore(arrays, info)
     assert message is not None
     assert "CartPole-v1 on envpool cannot be replayed" in message
-    assert "start afresh" in message
+    assert "start over" in message
     np.testing.assert_array_equal(second.state.discounted, 0)
     assert second.steps == 64
     assert second.iterate()["steps"] == 128
@@ -111,7 +111,7 @@ def test_envpool_starts_afresh_and_says_so() -> None:
     second.close()
 
 
-def test_a_simulator_that_is_not_deterministic_starts_afresh_and_says_so() -> None:
+def test_a_simulator_that_is_not_deterministic_starts_over_and_says_so() -> None:
     first = trainer("wng/ProbeCounter-v0", "pg", seed=0)
     first.iterate()
     arrays, info = first.checkpoint()
@@ -119,9 +119,7 @@ def test_a_simulator_that_is_not_deterministic_starts_afresh_and_says_so() -> No
     message = first.restore(arrays, info)
     assert message is not None
     assert "environment 0 differs after 1 actions" in message
-    assert message.endswith(
-        "unfinished episodes start afresh, so this is not the uninterrupted run."
-    )
+    assert message.endswith("Unfinished episodes start over, so this is not the uninterrupted run.")
     first.iterate()
     first.close()
 

@@ -11,7 +11,7 @@ import pytest
 from wng.runs import directory
 from wng.runs.directory import RunDirectory, safe_name
 
-CONFIG = {"lr": 3e-4, "steps": 1000, "policy": {"hidden": (64, 64), "std": float("nan")}}
+CONFIG = {"lr": 3e-4, "steps": 1000, "hidden": (64, 64), "std": float("nan")}
 
 
 def make(root: Path, seed: int = 0, env: str = "Hopper-v5") -> RunDirectory:
@@ -23,7 +23,7 @@ def test_create_and_open(tmp_path) -> None:
     assert run.path == tmp_path / "wng-PointWall-v0" / "wnpg" / "seed0"
     assert run.checkpoints == run.path / "checkpoints"
     again = RunDirectory.open(str(run.path))
-    assert again.config["policy"]["hidden"] == [64, 64]
+    assert again.config["hidden"] == [64, 64]
     assert (again.record["env"], again.record["seed"]) == ("wng/PointWall-v0", 0)
     assert {"wng", "jax", "jaxlib", "numpy", "optax", "equinox"} <= again.record["packages"].keys()
     assert again.record["command"]
@@ -74,14 +74,14 @@ def test_check_config(tmp_path) -> None:
     run.check_config(CONFIG)
     run.check_config({**CONFIG, "steps": 2000}, allowed={"steps"})
     run.check_config({**CONFIG, "steps": 1000.0})
-    other = {"lr": 1e-3, "steps": 2000, "policy": {"hidden": [32], "std": float("nan")}, "new": 1}
+    other = {**CONFIG, "lr": 1e-3, "steps": 2000, "hidden": [32], "new": 1}
     with pytest.raises(ValueError, match="another configuration") as refusal:
         run.check_config(other, allowed={"steps"})
-    assert (
-        "(lr: 0.0003 → 0.001; policy.hidden: [64, 64] → [32]; new: not set → 1): resume"
-    ) in str(refusal.value)
-    with pytest.raises(ValueError, match=r"policy\.std: nan → not set"):
-        run.check_config({**CONFIG, "policy": {"hidden": (64, 64)}})
+    assert ("(lr: 0.0003 → 0.001; hidden: [64, 64] → [32]; new: not set → 1): resume") in str(
+        refusal.value
+    )
+    with pytest.raises(ValueError, match="std: nan → not set"):
+        run.check_config({name: value for name, value in CONFIG.items() if name != "std"})
 
 
 def test_any_change_of_the_configuration_file_is_noticed(tmp_path) -> None:

@@ -1,7 +1,9 @@
 """Makes vector environments."""
 
 from collections.abc import Callable
+from typing import get_args
 
+from wng.behavior.registry import check_choice
 from wng.envs.base import Backend, check_arguments
 from wng.envs.envpool import EnvPoolRunner
 from wng.envs.resolve import BackendChoice, ResolvedEnv, resolve
@@ -46,6 +48,7 @@ def make(
         ignores it.
     """
     check_arguments(num_envs, seed)
+    check_choice("backend", backend, get_args(BackendChoice))
     num_envs, seed = int(num_envs), int(seed)
     resolved = env if isinstance(env, ResolvedEnv) else resolve(env, backend)
     chosen: Backend = resolved.spec.backend if backend == "auto" else backend

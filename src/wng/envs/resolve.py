@@ -7,6 +7,7 @@ from typing import Any, Literal, get_args
 import gymnasium
 from gymnasium.envs.registration import EnvSpec as GymSpec
 
+from wng.behavior.registry import check_choice
 from wng.envs.base import Backend, EnvSpec
 from wng.envs.envpool import describe_envpool, known_to_envpool, same_task
 from wng.envs.jax_env import JaxEnv
@@ -55,9 +56,7 @@ def resolve(env_id: str, backend: BackendChoice = "auto") -> ResolvedEnv:
     Raises:
       ValueError: If the environment cannot be used; the message says what to do.
     """
-    if backend not in get_args(BackendChoice):
-        names = ", ".join(get_args(BackendChoice))
-        raise ValueError(f"backend must be one of {names}, got {backend!r}.")
+    check_choice("backend", backend, get_args(BackendChoice))
     if backend != "envpool":
         return _resolve_gymnasium(env_id, backend)
     spec = describe_envpool(env_id)
