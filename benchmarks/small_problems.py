@@ -16,6 +16,7 @@ serves losses that can be negative.
 """
 
 import argparse
+import itertools
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -72,8 +73,8 @@ def linear_params(rng: Rng, inputs: int, outputs: int = 1, scale: float = 0.1) -
 
 def network_params(rng: Rng, *sizes: int) -> Layers:
     """Initial weights and biases of a tanh network."""
-    pairs = zip(sizes[:-1], sizes[1:], strict=True)
-    return [(jnp.asarray(normal(rng, i, o, scale=i**-0.5)), jnp.zeros(o)) for i, o in pairs]
+    shapes = itertools.pairwise(sizes)
+    return [(jnp.asarray(normal(rng, i, o, scale=i**-0.5)), jnp.zeros(o)) for i, o in shapes]
 
 
 def network(layers: Layers, x: np.ndarray | Array) -> Array:
@@ -316,6 +317,23 @@ SETUPS: dict[str, Callable[[Rng], Setup]] = {
 
 # L* for the seeds 0, 1, 2, as --optima prints it.
 OPTIMA: dict[str, tuple[float, float, float]] = {
+    "linear_small": (0.010268638, 0.0082488269, 0.0095683936),
+    "linear_wide": (0.0072621619, 0.0069498238, 0.0075873635),
+    "linear_ill": (0.0053879003, 0.0044717931, 0.0049861403),
+    "linear_large": (91.405628, 71.370664, 98.867295),
+    "linear_sum": (0.37390994, 0.38862881, 0.46676809),
+    "logistic": (0.17183011, 0.44122566, 0.2224584),
+    "logistic_sum": (27.922081, 16.838598, 36.501806),
+    "quadratic_net": (2.7453577e-09, 2.9871022e-11, 1.5592988e-08),
+    "exponentials": (0.00038238729, 0.00046872834, 0.00032476382),
+    "tanh_mlp": (0.0015084365, 0.0012421683, 0.001579274),
+    "mlp_tiny": (2.1080773e-07, 2.4179411e-07, 1.9683622e-07),
+    "softmax_net": (0.26838256, 0.27512073, 0.13967228),
+    "generator_mmd": (5.9522737e-08, 1.0222622e-07, 9.1728066e-08),
+    "mixture": (2.0644931, 2.0173238, 2.21787),
+    "deep_narrow": (0.00035397605, 0.00025928083, 0.00020925902),
+    "poisson": (-146.86054, 2.3599766, -91.712882),
+    "huber": (56.712205, 54.446817, 55.527196),
 }
 
 
@@ -452,8 +470,8 @@ def summary(cases: list[Case], steps: int) -> str:
     """What the cases say together, as a Markdown list."""
     lost = sum(c.wng_diverged and not c.sgd_diverged for c in cases)
     saved = sum(c.sgd_diverged and not c.wng_diverged for c in cases)
-    late = [sum(c.sgd_diverged and c.sgd is not None for c in cases)]
-    late.append(sum(c.wng_diverged and c.wng is not None for c in cases))
+    reached = [c for c in cases if c.sgd is not None], [c for c in cases if c.wng is not None]
+    late = sum(c.sgd_diverged for c in reached[0]), sum(c.wng_diverged for c in reached[1])
     decided = [c for c in cases if c.sgd is not None or c.wng is not None]
     pairs = [(c.sgd or steps, c.wng or steps) for c in decided]
     lines = [
@@ -461,8 +479,8 @@ def summary(cases: list[Case], steps: int) -> str:
         f"WNG {sum(c.wng_diverged for c in cases)}",
         f"WNG diverges and SGD does not: {lost}; SGD diverges and WNG does not: {saved}",
         f"reached the target, but diverged: SGD {late[0]}, WNG {late[1]}",
-        f"target reached by either: {len(decided)}, by SGD {sum(c.sgd is not None for c in cases)}, "
-        f"by WNG {sum(c.wng is not None for c in cases)}",
+        f"target reached by either: {len(decided)}, by SGD: {len(reached[0])}, "
+        f"by WNG: {len(reached[1])}",
     ]
     if pairs:
         ratio = float(np.median([w / s for s, w in pairs]))
@@ -491,7 +509,8 @@ def describe(names: list[str], seeds: list[int]) -> str:
         setups = [set_up(name, seed) for seed in seeds]
         starts = [f"{float(s.loss_fn(s.params)):.4g}" for s in setups]
         optima = [f"{OPTIMA[name][seed]:.4g}" for seed in seeds]
-        size, shape = ravel_pytree(setups[0].params)[0].size, jax.eval_shape(*setups[0][::-2]).shape
+        params, _, behavior_fn = setups[0]
+        size, shape = ravel_pytree(params)[0].size, behavior_fn(params).shape
         rows.append([name, size, *shape, ", ".join(starts), ", ".join(optima)])
     return markdown_table(["problem", "p", "N", "d", "L0", "L*"], rows)
 
