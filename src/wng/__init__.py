@@ -19,6 +19,7 @@ from wng.behavior import Embedding, Trajectory
 from wng.estimator import (
     Damping,
     WassersteinMetric,
+    fill_masked,
     fisher_solve,
     fisher_vector_product,
     jacobian_perturbation,
@@ -64,6 +65,7 @@ __all__ = [
     "Trajectory",
     "WassersteinMetric",
     "__version__",
+    "fill_masked",
     "fisher_solve",
     "fisher_vector_product",
     "jacobian_perturbation",

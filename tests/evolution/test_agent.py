@@ -1,7 +1,10 @@
 """The face of evolution: learn, predict, evaluate, save, go on."""
 
 import gymnasium
+import jax
+import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from PIL import Image, ImageSequence
 
@@ -299,7 +302,7 @@ def test_an_embedding_of_ones_own(tmp_path) -> None:
         ({"population": 0}, "population must be at least 2"),
         ({"population": 8.0}, "population must be a whole number"),
         ({"num_basis": 9}, "num_basis=9 needs as many behaviors, but the population is only 8"),
-        ({"sigma": 0.0}, "sigma must be finite, positive"),
+        ({"sigma": -0.1}, "sigma must be finite, at least 0"),
         ({"sigma": float("nan")}, "sigma must be finite"),
         ({"delta": 1.5}, "delta must be finite and at most 1"),
         ({"beta": -1.5}, "beta must be from -1 to 1"),
@@ -327,14 +330,41 @@ def test_presets_by_task() -> None:
         assert (config.hidden, config.embedding) == ((64, 64), "reward-to-go")
         assert preset("wnes", settings, ENV).embedding == "final-state"
         assert preset("esclip", settings).max_norm > 0
-        assert preset("es", settings).max_norm == 0
+        assert (preset("es", settings).max_norm == 0) == (settings != "released")
     paper, released = (preset("wnes", settings, quadruped) for settings in ("paper", "released"))
-    assert (paper.sigma, released.delta, released.num_basis) == (0.02, -1.3, 5)
-    assert released.sigma * 502**0.5 == pytest.approx(0.12)  # from a sphere of this radius
+    assert (released.delta, released.num_basis, released.learning_rate) == (-1.3, 5, 0.02)
+    assert (released.dual_features, paper.dual_features) == (400, 1000)
+    assert (released.rescale, paper.rescale) == (True, False)
     # Pairs for half the parameters: 33 numbers observed, 8 motors, Toeplitz matrices.
     assert paper.population == (33 + 63 + 64) + (64 + 63 + 64) + (64 + 7)
     point = preset("wnes", "paper", ENV)
-    assert (point.hidden, point.sigma, point.learning_rate) == ((16, 16), 0.01, 0.1)
+    assert (point.hidden, point.sigma, point.learning_rate) == ((16, 16), 0.0, 0.1)
+
+
+@pytest.mark.parametrize("settings", ["paper", "released"])
+def test_the_noise_of_the_papers_runs_has_norm_one(settings: str) -> None:
+    """The code divides each perturbation by its norm: σ = 1/√p, from the policy."""
+    agent = wng.Agent(ENV, "wnes", 0, settings=settings)
+    members, _ = agent.trainer.strategy.ask(agent.trainer.state)
+    noise = [np.ravel(m - c) for m, c in zip(
+        *(jax.tree.leaves(tree) for tree in (members, agent.params)), strict=True)]  # fmt: skip
+    sizes = sum(leaf.size for leaf in jax.tree.leaves(agent.params))
+    assert agent.trainer.strategy.config.sigma == pytest.approx(sizes**-0.5)
+    square = sum((each**2).sum() for each in noise) / agent.config.population
+    assert square**0.5 == pytest.approx(1, abs=0.05)
+    agent.close()
+
+
+def test_a_fixed_norm_is_that_of_every_direction() -> None:
+    for gradient in (1e-3, 1e3):
+        es = wng.ES(jnp.zeros(3), population=20, max_norm=0.5, fixed_norm=True,
+                    optimizer=optax.sgd(1.0), shaping="ranks")  # fmt: skip
+        state = es.init(jax.random.key(0))
+        members, state = es.ask(state)
+        after, _ = es.tell(state, members, gradient * members[:, 0])
+        assert float(jnp.linalg.norm(after.center)) == pytest.approx(0.5, rel=1e-4)
+    with pytest.raises(ValueError, match="fixed_norm needs a norm"):
+        wng.ES(jnp.zeros(3), fixed_norm=True)
 
 
 def test_film(trained: wng.Agent, tmp_path) -> None:

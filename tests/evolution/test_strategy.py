@@ -357,7 +357,7 @@ def test_an_axis_of_ones_own_in_a_run(monkeypatch) -> None:
     [
         (lambda: wng.ES({}), "params holds no arrays"),
         (lambda: wng.ES(PARAMS, population=7), "must be even with antithetic pairs: use 8"),
-        (lambda: wng.ES(PARAMS, sigma=0.0), "sigma must be finite, positive"),
+        (lambda: wng.ES(PARAMS, sigma=-1.0), "sigma must be finite, at least 0"),
         (lambda: wng.WNES(PARAMS, delta=1.5), "delta must be finite and at most 1"),
         (lambda: wng.BGES(PARAMS, beta=2.0), "beta must be from -1 to 1"),
         (lambda: wng.WNES(PARAMS, num_basis=200), "the population is only 100"),

@@ -147,7 +147,7 @@ def test_one_step_is_the_diagonal_solve_by_hand(registered: dict[str, str]) -> N
         agent.learn(64, progress=False)
     finally:
         learner.update = update
-    _, batch, _ = learner.batch(before, seen[0])
+    _, batch, *_ = learner.batch(before, seen[0])
     theta, unravel = ravel_pytree(before.networks.policy)
     scores = jax.jit(jax.jacobian(lambda t: unravel(t)(batch.observations).log_prob(batch.actions)))
     s = np.asarray(scores(theta), np.float64)

@@ -78,7 +78,7 @@ def test_value_function_learns_the_targets() -> None:
     """Before the update its error is the advantage."""
     learner = small_method("pg")
     before, _, metrics = one_update(learner)
-    _, batch, _ = learner.batch(before, random_rollout(learner, before))
+    _, batch, *_ = learner.batch(before, random_rollout(learner, before))
     assert metrics["value_error"] < 0.99 * jnp.mean(batch.advantages**2)
 
 
@@ -92,7 +92,7 @@ def test_rewards_are_divided_by_the_spread_of_discounted_returns() -> None:
         running = 0.99 * running + reward
         returns.append(running)
         running = np.where(ended, 0, running)
-    new, _, windows = learner.batch(state, rollout)
+    new, _, windows, _ = learner.batch(state, rollout)
     rewards = windows.rewards.reshape(2, 16).T  # windows of one step, one environment first
     expected = np.asarray(rollout.rewards) / np.std(returns)
     np.testing.assert_allclose(rewards, np.clip(expected, -10, 10), rtol=1e-4)

@@ -166,7 +166,7 @@ ONE_STEP = {
 
 def surrogate_gradient(learner, state, rollout) -> tuple[jax.Array, Batch, Windows]:
     """g of −E[ρA] over the whole batch, by hand up to the advantages."""
-    state, batch, windows = learner.batch(state, rollout)
+    state, batch, windows, _ = learner.batch(state, rollout)
     advantages = batch.standardized().advantages
     theta, unravel = ravel_pytree(state.networks.policy)
 

@@ -1,5 +1,3 @@
-from typing import NamedTuple
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -8,14 +6,11 @@ import pytest
 from random_data import flat
 
 from wng.behavior import find_embedding
-from wng.behavior.distance import Potentials, random_features
 from wng.policy_gradient.batch import Batch, Data
-from wng.policy_gradient.behaviors import Windows
 from wng.policy_gradient.config import Config
-from wng.policy_gradient.networks import Networks, init_networks
+from wng.policy_gradient.networks import init_networks
 from wng.policy_gradient.problem import Problem
 from wng.policy_gradient.proximity import (
-    OldBehaviors,
     clip,
     kl_penalty,
     none,
@@ -25,6 +20,16 @@ from wng.policy_gradient.steps import steered
 
 STATES = jax.random.normal(jax.random.key(0), (4, 2))
 NETWORKS = init_networks(jax.random.key(1), 2, 1, discrete=False, hidden=(4,), log_std=0.0)
+
+
+def make_problem(proximity: str) -> Problem:
+    return Problem(
+        Config(proximity=proximity),
+        find_embedding("state-action"),
+        observation_size=2,
+        action_size=1,
+        discrete=False,
+    )
 
 
 def batch_with_ratios(ratios: list[float], advantages: list[float]) -> Batch:
@@ -129,90 +134,3 @@ def test_steered() -> None:
     lengths = [float(steered(jnp.array(2.0), jnp.array(kl), 0.01)) for kl in (1.0, 0.01, 1e-4)]
     assert lengths == pytest.approx([1.4, 2.0, 2.6])
     assert steered(jnp.array(2.0), jnp.array(jnp.inf), 0.01) == pytest.approx(1.4)
-
-
-# The Wasserstein penalty
-
-
-class Penalized(NamedTuple):
-    value: jax.Array
-    gradient: Networks
-
-
-def make_problem(
-    proximity: str, embedding: str = "state-action", discrete: bool = False, size: int = 1
-) -> Problem:
-    return Problem(
-        Config(proximity=proximity, embedding=embedding, dual_steps=3000),
-        find_embedding(embedding),
-        observation_size=2,
-        action_size=size,
-        discrete=discrete,
-    )
-
-
-def penalty_after_ascent(discrete: bool, embedding: str):
-    """Bias of the last layer ↦ the penalty after ascent, and its gradient; 64 states."""
-    size = 3 if discrete else 1
-    start = init_networks(jax.random.key(1), 2, size, discrete=discrete, hidden=(4,), log_std=-0.5)
-    problem = make_problem("wasserstein", embedding, discrete, size)
-    states = jax.random.normal(jax.random.key(2), (64, 1, 2))
-    policy = start.policy(states)
-    noise = policy.noise(jax.random.key(3), (64, 1, size))
-    actions = policy.sample(noise)
-    log_probs, zeros = policy.log_prob(actions), jnp.zeros((64, 1))
-    windows = Windows(states, actions, log_probs, zeros, zeros + 1)
-
-    @jax.jit
-    def run(bias: jax.Array) -> Penalized:
-        samples = problem.behaviors.embed(start, windows, jax.random.key(4))
-        features = random_features(jax.random.key(5), samples.shape[1], 100, 2.0)
-        zero = Potentials(jnp.zeros(100), jnp.zeros(100))
-        old = OldBehaviors(windows, samples, features, zero)
-        biases = (start.policy.net.biases[0], bias)
-        networks = eqx.tree_at(lambda n: n.policy.net.biases, start, biases)
-        key = jax.random.key(6)
-        improved = wasserstein_penalty.refine(problem, networks, old, key)
-        data = Data(None, None, improved, jnp.array(2.0))
-
-        def value(networks: Networks) -> jax.Array:
-            return wasserstein_penalty.penalty(problem, networks, data, key)
-
-        return Penalized(*jax.value_and_grad(value)(networks))
-
-    return run
-
-
-def test_wasserstein_penalty_grows_with_the_distance_and_pulls_back() -> None:
-    run = penalty_after_ascent(discrete=False, embedding="state-action")
-    near, far, further = (run(jnp.array([b])) for b in (0.0, 1.0, 2.0))
-    assert near.value < far.value < further.value
-    # A shift by m adds m² to W₂² (β = 2: β/2 = 1).
-    assert further.value - near.value == pytest.approx(4.0, rel=0.25)
-    pull = further.gradient.policy.net.biases[-1][0]
-    assert pull == pytest.approx(4.0, rel=0.25)
-    np.testing.assert_array_equal(flat(further.gradient.value), 0)
-
-
-def test_wasserstein_penalty_of_discrete_actions_has_a_gradient_through_weights() -> None:
-    run = penalty_after_ascent(discrete=True, embedding="state-action")
-    moved = run(jnp.array([1.0, 0.0, 0.0]))
-    assert np.isfinite(flat(moved.gradient)).all()
-    assert np.abs(flat(moved.gradient.policy)).max() > 1e-4
-
-
-def test_the_wasserstein_penalty_starts_from_test_functions_that_are_zero() -> None:
-    problem = make_problem("wasserstein")
-    policy, ones = NETWORKS.policy(STATES[:, None]), jnp.ones((4, 1))
-    actions = policy.sample(jnp.zeros((4, 1, 1)))
-    windows = Windows(STATES[:, None], actions, policy.log_prob(actions), 0 * ones, ones)
-    old = wasserstein_penalty.prepare(problem, NETWORKS, windows, jax.random.key(0))
-    assert old.samples.shape == (4, 3)  # states and actions of all windows: there are few
-    np.testing.assert_array_equal(flat(old.potentials), np.zeros(2 * 100))
-    rows = {tuple(row) for row in np.asarray(old.samples[:, :2]).tolist()}
-    assert rows == {tuple(row) for row in np.asarray(STATES).tolist()}
-
-
-def test_a_penalty_that_has_no_gradient_says_what_to_use() -> None:
-    with pytest.raises(ValueError, match=r"cannot differentiate .* use --embedding state-action"):
-        make_problem("wasserstein", "actions", discrete=True, size=3)

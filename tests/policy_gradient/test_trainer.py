@@ -219,7 +219,7 @@ def test_advantages_of_a_sampled_batch_are_those_of_training(monkeypatch) -> Non
     monkeypatch.setattr(module, "collect", lambda *a: found.append(collect(*a)) or found[-1])
     batch, advantages = trained.sample_batch(2), []
     for each in found:
-        state, rows, _ = trained.learner.batch(state, each.rollout)
+        state, rows, *_ = trained.learner.batch(state, each.rollout)
         advantages.append(rows.advantages)
     expected = np.concatenate(advantages)
     expected = (expected - expected.mean()) / (expected.std() + 1e-3)

@@ -62,17 +62,25 @@ def dual_value(
     Y: Float[Array, "K d"],
     gamma: float,
     weights: Float[Array, " N"] | None = None,
+    matched: bool = False,
 ) -> Float[Array, ""]:
     """The dual objective over all pairs; a lower bound of OT_γ between the clouds.
 
-    `weights` [N] are importance weights of X, for behaviors that cannot be differentiated.
+    `weights` [N] are importance weights of X, for behaviors that cannot be differentiated. With
+    `matched`, only the pairs (x_n, y_n) count: the bound is then on the cost of that coupling.
     """
     f, g = features(X) @ potentials.f, features(Y) @ potentials.g
-    return _objective(f, g, squared_distances(X, Y), gamma, weights)
+    return _objective(f, g, _costs(X, Y, matched), gamma, weights)
+
+
+def _costs(X: Array, Y: Array, matched: bool) -> Array:
+    """‖x − y‖² of every pair, or of the matched pairs alone as [N, 1]."""
+    return jnp.sum((X - Y) ** 2, axis=1)[:, None] if matched else squared_distances(X, Y)
 
 
 def _objective(f: Array, g: Array, cost: Array, gamma: float, weights: Array | None) -> Array:
-    exponent = (f[:, None] - g[None, :] - cost) / gamma
+    other = g[:, None] if cost.shape[1] == 1 else g[None, :]
+    exponent = (f[:, None] - other - cost) / gamma
     slack = gamma * jnp.exp(jnp.minimum(exponent, LARGEST_EXPONENT)).mean(axis=1)
     each = f - slack + gamma
     return jnp.mean(each if weights is None else weights * each) - g.mean()
@@ -87,9 +95,10 @@ def dual_ascent(
     steps: int = 25,
     step_size: float = 5e-2,
     weights: Float[Array, " N"] | None = None,
+    matched: bool = False,
 ) -> Potentials:
     """The test functions after `steps` of gradient ascent on the dual objective."""
-    at_x, at_y, cost = features(X), features(Y), squared_distances(X, Y)
+    at_x, at_y, cost = features(X), features(Y), _costs(X, Y, matched)
 
     def value(p: Potentials) -> Array:
         return _objective(at_x @ p.f, at_y @ p.g, cost, gamma, weights)

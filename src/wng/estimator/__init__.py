@@ -13,7 +13,12 @@ from wng.estimator.fisher import fisher_solve, fisher_vector_product
 from wng.estimator.jacobian import jacobian_perturbation, jacobian_reparam, jacobian_score
 from wng.estimator.metric import LowRank, WassersteinMetric
 from wng.estimator.precondition import Metric, precondition
-from wng.estimator.transform import ScaleByMetricState, scale_by_metric, scale_by_wasserstein
+from wng.estimator.transform import (
+    ScaleByMetricState,
+    fill_masked,
+    scale_by_metric,
+    scale_by_wasserstein,
+)
 
 __all__ = [
     "Basis",
@@ -25,6 +30,7 @@ __all__ = [
     "PolynomialBasis",
     "ScaleByMetricState",
     "WassersteinMetric",
+    "fill_masked",
     "fisher_solve",
     "fisher_vector_product",
     "gaussian",

@@ -74,14 +74,16 @@ class Damping:
 
     def init(self) -> DampingState:
         """The state before the first step."""
-        value = min(max(self.initial, self.minimum), self.maximum)
-        return DampingState(jnp.asarray(value, float), jnp.zeros((), int))
+        value = jnp.clip(jnp.asarray(self.initial, float), self.minimum, self.maximum)
+        return DampingState(value, jnp.zeros((), int))
 
     def epsilon(
         self, state: DampingState, largest_eigenvalue: Float[Array, ""]
     ) -> Float[Array, ""]:
         """ε for a metric whose largest eigenvalue is given."""
-        return state.value * largest_eigenvalue if self.relative else state.value
+        # A value that is not adapted may be a hyperparameter that changes between steps.
+        value = state.value if self.every else self.init().value
+        return value * largest_eigenvalue if self.relative else value
 
     def due(self, state: DampingState) -> Bool[Array, ""]:
         """Whether the coming step's reduction ratio will be used; only for `every` > 0."""

@@ -79,7 +79,8 @@ def scale_by_metric(
         )
 
     def init_fn(params: Any) -> ScaleByMetricState:
-        check_params(params)
+        # Not checked here: wrappers of optax call this with placeholders.
+        params = jax.tree.map(lambda x: x if hasattr(x, "shape") else jnp.zeros(()), params)
         state, zero = control.init(), jnp.zeros((), int)
         return ScaleByMetricState(
             damping=state,
@@ -103,6 +104,9 @@ def scale_by_metric(
         del extra  # arguments of other transformations in the chain
         if params is None:
             raise ValueError("a natural gradient needs the parameters: pass params to update().")
+        if not jax.tree.leaves(updates):  # a wrapper hides all of them
+            return updates, state
+        check_params(params)
         if metric_fn is None:
             raise ValueError("scale_by_metric needs the metric: pass metric_fn=… to update().")
         if jax.tree.map(jnp.shape, updates) != jax.tree.map(jnp.shape, params):
@@ -236,6 +240,18 @@ def scale_by_wasserstein(
             return kernel_basis(key, X, num_basis, bandwidth=bandwidth)
 
         def metric_fn(params: Any) -> LowRank:
+            try:
+                return estimate(params)
+            except (TypeError, AttributeError, KeyError, IndexError) as error:
+                if not _hides(params):
+                    raise
+                raise ValueError(
+                    "a wrapper such as optax.masked hides some parameters from behavior_fn and "
+                    "log_prob_fn: fill them in, as in behavior_fn=lambda visible: "
+                    "f(wng.fill_masked(visible, params))."
+                ) from error
+
+        def estimate(params: Any) -> LowRank:
             if behavior_fn is not None:
                 if behaviors is not None or log_prob_fn is not None:
                     raise ValueError(f"contradictory arguments to update(): pass {MAKE_METRIC}.")
@@ -255,3 +271,23 @@ def scale_by_wasserstein(
         return scale.update(updates, state, params, metric_fn=metric_fn, **extra)
 
     return optax.GradientTransformationExtraArgs(scale.init, update_fn)
+
+
+def fill_masked(visible: Any, params: Any) -> Any:
+    """The parameters in `visible`, and those of `params` where `optax.masked` has hidden them.
+
+    Args:
+      visible: pytree in which `optax.MaskedNode` stands for hidden parameters.
+      params: all parameters.
+    """
+    return jax.tree.map(
+        lambda seen, full: full if _is_masked(seen) else seen, visible, params, is_leaf=_is_masked
+    )
+
+
+def _hides(params: Any) -> bool:
+    return any(map(_is_masked, jax.tree.leaves(params, is_leaf=_is_masked)))
+
+
+def _is_masked(leaf: Any) -> bool:
+    return isinstance(leaf, optax.MaskedNode)

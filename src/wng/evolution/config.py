@@ -23,7 +23,8 @@ class StrategyConfig:
     population: int = 100
     """N, the number of members in a generation."""
     sigma: float = 0.05
-    """σ, the standard deviation of the perturbations."""
+    """σ, the standard deviation of the perturbations; 0 uses 1/√p for p parameters, so that a
+    perturbation has a norm of about 1."""
     antithetic: bool = True
     """Perturb members 2i and 2i+1 in opposite directions."""
     shaping: Shaping = "standardize"
@@ -32,6 +33,8 @@ class StrategyConfig:
     """Learning rate of Adam."""
     max_norm: float = 0.0
     """Largest norm of the direction before Adam; 0 turns clipping off."""
+    fixed_norm: bool = False
+    """Scale every direction to max_norm, shorter ones too."""
 
     beta: float = 0.5
     """β, the weight of the distance in the fitness; the return has 1 − β."""
@@ -56,6 +59,8 @@ class StrategyConfig:
     """ε, the damping of the metric; see relative_damping."""
     relative_damping: bool = True
     """Multiply the damping by the largest eigenvalue of the metric."""
+    rescale: bool = False
+    """Rescale the damping by the metric's diagonal, as the paper's released code does."""
 
     def __post_init__(self) -> None:
         LIMITS.check(self)
@@ -64,6 +69,8 @@ class StrategyConfig:
                 f"population={self.population} must be even with antithetic pairs: use "
                 f"{self.population + 1}, or turn antithetic off."
             )
+        if self.fixed_norm and not self.max_norm:
+            raise ValueError("fixed_norm needs a norm: set max_norm, for example to 1.")
         if abs(self.beta) > 1:
             raise ValueError(f"beta must be from -1 to 1, got {self.beta}.")
 
@@ -95,7 +102,7 @@ LIMITS = Limits(
     at_least={"horizon": 0, "population": 2},
     any_sign=("delta", "beta"),
     at_most_one=("delta",),
-    may_be_zero=("max_norm", "action_noise"),
+    may_be_zero=("max_norm", "action_noise", "sigma"),
 )
 # Groups of flags in --help, by the first setting of each.
 GROUPS = {

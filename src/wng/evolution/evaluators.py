@@ -25,7 +25,7 @@ class JaxEvaluator:
     backend = "jax"
 
     def __init__(self, env: JaxEnv, rows: Rows, setup: Setup, seed: int):
-        self._key, self._run = episodes_key(seed), _compiled(env, rows, setup)
+        self._key, self._run = episodes_key(seed), compiled_episodes(env, rows, setup)
 
     def __call__(self, members: Any, generation: int) -> Episodes:
         """Run one episode of each member; leaves of `members` have a leading axis."""
@@ -39,7 +39,10 @@ class JaxEvaluator:
 
 
 @lru_cache(maxsize=8)  # runs that differ only in the seed share the compiled function
-def _compiled(env: JaxEnv, rows: Rows, setup: Setup) -> Callable[[Any, PRNGKeyArray], tuple]:
+def compiled_episodes(
+    env: JaxEnv, rows: Rows, setup: Setup
+) -> Callable[[Any, PRNGKeyArray], tuple]:
+    """The function (members, key) ↦ what `summarize` returns, and the path of the last one."""
     policy = setup.policy
 
     def episode(params: Any, key: PRNGKeyArray, noisy: Array) -> Rollout:

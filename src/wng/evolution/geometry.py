@@ -61,7 +61,7 @@ class _Wasserstein(Geometry):
         basis = kernel_basis(key, X, config.num_basis) if basis is None else basis
         J = jacobian_perturbation(basis, X, sample.noise, config.sigma)  # eq. `ES_jacobian`
         J = J * (config.population / jnp.maximum(sample.kept.sum(), 1))
-        metric = WassersteinMetric(basis, X, J).spectrum
+        metric = WassersteinMetric(basis, X, J, rescale=config.rescale).spectrum
         damping = Damping(config.damping, relative=config.relative_damping)
         found = precondition(damping, damping.init(), metric, g)
         natural = jnp.where(found.fallback, g, found.epsilon * found.direction)

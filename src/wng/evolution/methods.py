@@ -21,21 +21,33 @@ METHODS: dict[str, Method] = {
 }
 # The paper's settings: the quadruped has its own, all other tasks those of the point.
 RELEASED: dict[str, Any] = {
-    "sigma": 0.01,
-    "learning_rate": 0.1,
-    "beta": 0.5,
-    "dual_features": 1000,
-    "dual_gamma": 1.0,
-    "num_basis": 5,
-    "damping": 1e-5,
+    # The code multiplies each perturbation by σ and then divides it by its norm: σ cancels, and
+    # the noise has norm 1. The text's σ (0.01 and 0.02) had no effect in the paper's runs.
+    "sigma": 0.0,
+    "learning_rate": 0.1,  # of the point; text and code
+    "beta": 0.5,  # text
+    "dual_features": 400,  # code
+    "dual_gamma": 1.0,  # text and code
+    "num_basis": 5,  # text and code
+    "damping": 1e-5,  # text and code
     "relative_damping": False,
+    "rescale": True,  # code
+    "max_norm": 1.0,  # code: the gradient has a fixed norm before Adam, so clipping does nothing
+    "fixed_norm": True,
+}
+# The paper's text where it differs from the code.
+PAPER = RELEASED | {
+    "dual_features": 1000,
+    "rescale": False,
+    "max_norm": 0.0,
+    "fixed_norm": False,
 }
 QUADRUPED: dict[str, Any] = {
     "population": 422,  # half as many antithetic pairs as parameters, as in the paper
     "hidden": (64, 64),
     "embedding": "reward-to-go",
 }
-FAITHFUL: dict[str, dict[str, Any]] = {"esclip": {"max_norm": 1.0}}
+CLIPPED = {"esclip": {"max_norm": 1.0}}  # text
 # Best in our measurements (`benchmarks/tune_evolution.py`, results/evolution/tuning.csv).
 TUNED: dict[str, dict[str, Any]] = {
     "es": {"learning_rate": 0.02},
@@ -57,13 +69,11 @@ def preset(
     method = shared.find_method(name, METHODS)
     shared.check_preset(settings)
     shared.check_names(overrides, EvolutionConfig)
-    quadruped = QUADRUPED if "Quadruped" in str(env) else {}
-    if settings == "tuned":
-        chosen = TUNED.get(method.key, {}) | quadruped
-    else:
-        chosen = RELEASED | FAITHFUL.get(method.key, {}) | quadruped
-        if quadruped:
-            # The released noise is drawn from a sphere of radius 0.12, in 502 dimensions.
-            sigma = 0.02 if settings == "paper" else 0.12 / 502**0.5
-            chosen |= {"sigma": sigma, "learning_rate": 0.02}
+    chosen = {
+        "tuned": TUNED.get(method.key, {}),
+        "paper": PAPER | CLIPPED.get(method.key, {}),
+        "released": RELEASED,
+    }[settings]
+    if "Quadruped" in str(env):
+        chosen = chosen | QUADRUPED | ({} if settings == "tuned" else {"learning_rate": 0.02})
     return EvolutionConfig(**{**method.axes, **chosen, **overrides})

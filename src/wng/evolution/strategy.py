@@ -50,7 +50,7 @@ class Strategy:
       settings: Fields of the configuration to override.
 
     Attributes:
-      config: Settings with the overrides.
+      config: Settings with the overrides, and σ as it is used.
       proximity: The object that `config.proximity` names.
       geometry: The object that `config.geometry` names.
     """
@@ -74,11 +74,13 @@ class Strategy:
                 "by name, such as population=100."
             )
         check_names(settings, type(config))
-        self.config = dataclasses.replace(config, **settings)
+        self._flat, self._unravel = ravel_pytree(params)
+        config = dataclasses.replace(config, **settings)
+        sigma = config.sigma or self._flat.size**-0.5
+        self.config = dataclasses.replace(config, sigma=sigma)
         self.proximity = PROXIMITIES.find(self.config.proximity)
         self.geometry = GEOMETRIES.find(self.config.geometry)
         self.geometry.check(self.config, basis)
-        self._flat, self._unravel = ravel_pytree(params)
         adam = optax.adam(self.config.learning_rate)
         self._optimizer, self._basis = adam if optimizer is None else optimizer, basis
         self._ask_one = jax.jit(self._member)  # both compiled, so that they round alike
@@ -204,7 +206,8 @@ class Strategy:
         )
         norm = jnp.linalg.norm(direction)
         if config.max_norm:
-            direction = direction * jnp.minimum(1, config.max_norm / jnp.maximum(norm, 1e-30))
+            factor = config.max_norm / jnp.maximum(norm, 1e-30)
+            direction = direction * (factor if config.fixed_norm else jnp.minimum(1, factor))
 
         params = self._unravel(state.center)
         step, optimizer = self._optimizer.update(self._unravel(-direction), state.optimizer, params)

@@ -69,6 +69,7 @@ class EvolutionTrainer:
         self.state = self.initial_state()
         self.iteration = self.steps = self.fruitless = 0
         self.episodes: Episodes | None = None  # of the last generation
+        config = dataclasses.replace(config, sigma=self.strategy.config.sigma)  # as it is used
         assignment = Assignment(self.resolved, config, setup, self.seed)
         self.population = Population(assignment, executor or LocalExecutor())
 

@@ -74,14 +74,26 @@ class Config:
     kl_target: float = 0.01
     """KL divergence per iteration that steer, the weight of proximity=kl, and a trust region in
     W₂ aim at."""
+    penalty_embedding: str = "state-action"
+    """Behavior that proximity=wasserstein compares: state-action (the actions in each state),
+    trajectory-actions (those of a stretch of trajectory), or any other embedding with
+    penalty_form=dual."""
+    penalty_form: Literal["exact", "dual", "matched"] = "exact"
+    """Estimate of W₂² with proximity=wasserstein: exact (closed form for actions), dual (test
+    functions on samples) or matched (test functions on matched pairs of actions with absolute
+    scales, as in the paper's code)."""
+    dual_actions: int = 10
+    """Number of actions drawn in each state with penalty_form=dual or matched."""
     dual_features: int = 100
-    """Number of random Fourier features of the test functions with proximity=wasserstein."""
+    """Number of random Fourier features of the test functions."""
     dual_bandwidth: float = 1.0
-    """Width of these features, as a multiple of the root-mean-square distance of behaviors."""
-    dual_gamma: float = 1.0
-    """Entropic smoothing of the Wasserstein penalty."""
+    """Width of these features, as a multiple of the root-mean-square distance of behaviors (an
+    absolute width with penalty_form=matched)."""
+    dual_gamma: float = 0.1
+    """Entropic smoothing of the penalty, as a multiple of the mean squared distance of behaviors
+    (absolute with penalty_form=matched)."""
     dual_samples: int = 64
-    """Number of behaviors of the old and of the new policy that the penalty compares."""
+    """Number of states, or stretches of trajectory, that the test functions compare."""
     dual_steps: int = 25
     """Ascent steps on the test functions at each minibatch."""
 

@@ -99,8 +99,8 @@ class Learner:
         """One iteration: advantages, the step, the value function, adaptation, metrics."""
         config, problem = self.config, self.problem
         key_minibatches, key_value, key_region, key_prepare = jax.random.split(key, 4)
-        state, batch, windows = self._batch(state, rollout)
-        prepared = problem.proximity.prepare(problem, state.networks, windows, key_prepare)
+        state, batch, windows, compared = self._batch(state, rollout)
+        prepared = problem.proximity.prepare(problem, state.networks, compared, key_prepare)
         data = Data(batch, windows, prepared, state.penalty)
         # Each kind of step has a key of its own.
         key_step = key_minibatches if problem.step.joint else key_region
@@ -139,8 +139,13 @@ class Learner:
         )
         return new, metrics
 
-    def _batch(self, state: TrainState, rollout: Rollout) -> tuple[TrainState, Batch, Windows]:
-        """The state with new return moments, and the rollout as a batch and as windows."""
+    def _batch(
+        self, state: TrainState, rollout: Rollout
+    ) -> tuple[TrainState, Batch, Windows, Windows]:
+        """The state with new return moments, and the rollout as a batch and as windows.
+
+        The first windows are for the metric, the others for the proximity.
+        """
         config = self.config
         state, rewards = self._scaled_rewards(state, rollout)
         observations = self._seen(state.observation_moments, rollout.observations)
@@ -170,9 +175,12 @@ class Learner:
             flat(advantages + values),
         )
         done = rollout.terminated | rollout.truncated
-        horizon = self.problem.behaviors.horizon
-        windows = cut_windows(horizon, observations, rollout.actions, log_probs, rewards, done)
-        return state, batch, windows
+        parts = (observations, rollout.actions, log_probs, rewards, done)
+        windows, compared = (
+            cut_windows(behaviors.horizon, *parts)
+            for behaviors in (self.problem.behaviors, self.problem.penalty_behaviors)
+        )
+        return state, batch, windows, compared
 
     def _scaled_rewards(self, state: TrainState, rollout: Rollout) -> tuple[TrainState, Array]:
         done = rollout.terminated | rollout.truncated

@@ -31,7 +31,9 @@ RELEASED: dict[str, Any] = {
     "learning_rate": 3e-4,
     "value_learning_rate": 3e-4,
     "penalty": 0.1,
+    "penalty_form": "matched",  # per state, on ten actions
     "dual_bandwidth": 0.1,
+    "dual_gamma": 1.0,
     "embedding": "actions-value",
     "num_basis": 5,
     "bandwidth": 1.0,
@@ -42,7 +44,12 @@ RELEASED: dict[str, Any] = {
     "rescale": True,
 }
 # The paper's text where it differs from the released code: the actions of a trajectory.
-PAPER = RELEASED | {"embedding": "trajectory-actions", "rescale": False}
+PAPER = RELEASED | {
+    "embedding": "trajectory-actions",
+    "penalty_embedding": "trajectory-actions",
+    "penalty_form": "exact",
+    "rescale": False,
+}
 FISHER: dict[str, Any] = {"damping": 0.1, "relative_damping": False, "adapt_damping": 0}
 FAITHFUL: dict[str, dict[str, Any]] = {
     "ppokl": {"penalty": 1.0},

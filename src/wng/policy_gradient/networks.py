@@ -112,6 +112,10 @@ class Categorical(eqx.Module):
         old = self.log_probs()
         return jnp.sum(jnp.exp(old) * (old - new.log_probs()), axis=-1)
 
+    def wasserstein_squared(self, new: Any) -> Array:
+        """W₂²(self, new) of one-hot actions, ‖e_i − e_j‖² = 2 apart: twice the total variation."""
+        return jnp.sum(jnp.abs(jnp.exp(self.log_probs()) - jnp.exp(new.log_probs())), axis=-1)
+
     def entropy(self) -> Array:
         """−E[log π]."""
         return -jnp.sum(jnp.exp(self.log_probs()) * self.log_probs(), axis=-1)

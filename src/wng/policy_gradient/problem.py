@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from wng.behavior.embedding import Embedding
+from wng.behavior.embedding import Embedding, find_embedding
 from wng.estimator.damping import Damping
 from wng.policy_gradient.axes import GEOMETRIES, PROXIMITIES, STEPS
 from wng.policy_gradient.behaviors import Behaviors
@@ -25,7 +25,8 @@ class Problem:
 
     Attributes:
       proximity, geometry, step: the axis objects that `config` names.
-      behaviors: what the metric and the penalty see.
+      behaviors: what the kernel metric sees.
+      penalty_behaviors: what the Wasserstein penalty sees.
       control: rule that chooses the damping ε.
       num_windows: number of windows that behaviors are estimated from.
     """
@@ -45,8 +46,10 @@ class Problem:
         self.proximity, self.geometry, self.step = axes or find_axes(config)
         joint = embedding.uses_value and self.geometry.needs_behaviors and self.step.joint
         self.behaviors = Behaviors(embedding, config, discrete, action_size, joint)
+        penalty_embedding = find_embedding(config.penalty_embedding)
+        self.penalty_behaviors = Behaviors(penalty_embedding, config, discrete, action_size, False)
         steps = config.rollout // config.num_envs
-        if self.behaviors.horizon > steps:
+        if max(self.behaviors.horizon, self.penalty_behaviors.horizon) > steps:
             raise ValueError(
                 f"horizon={config.horizon} is longer than the {steps} steps that each of the "
                 f"{config.num_envs} environments takes in an iteration: lower horizon or num_envs."
@@ -59,7 +62,12 @@ class Problem:
             every=config.adapt_damping,
             step_size=config.learning_rate,
         )
-        if self.geometry.needs_behaviors or self.proximity.needs_behaviors:
+        if self.geometry.needs_behaviors:
             self.behaviors.check()
+        if self.proximity.needs_behaviors:
+            self.penalty_behaviors.check()
+            self.behaviors.check()
+        if self.proximity.needs_behaviors:
+            self.penalty_behaviors.check()
         self.geometry.check(self)
         self.proximity.check(self)

@@ -7,9 +7,10 @@ The loss on a minibatch is −E[gain] + penalty, with ρ = π_θ(a|s)/π_k(a|s):
 | `none`        | ρA                            | 0                                            |
 | `clip`        | min(ρA, clip(ρ, 1±c)A)        | 0                                            |
 | `kl`          | ρA                            | β KL(π_k, π_θ), β adapted   (eq. `KL_PPO`)   |
-| `wasserstein` | ρA                            | (β/2) OT_γ(Φ under π_k, Φ under π_θ)         |
+| `wasserstein` | ρA                            | (β/2) W₂² of actions in the same states      |
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -103,72 +104,118 @@ class KLPenalty(Proximity):
 
 
 class OldBehaviors(NamedTuple):
-    """What the Wasserstein penalty compares new behaviors with."""
+    """What the dual of the Wasserstein penalty compares new behaviors with."""
 
     windows: Windows
-    samples: Float[Array, "W d"]  # Φ under π_k, with noise of its own
+    key: PRNGKeyArray  # noise of the old behaviors, and of the new ones
+    samples: Float[Array, "C N d"]  # C clouds of N behaviors under π_k
     features: RandomFeatures
-    potentials: Potentials
+    potentials: Potentials  # of each cloud, [C, D]
 
 
 class WassersteinPenalty(Proximity):
-    """The behavior-guided penalty (BGPG): an entropic W₂² between old and new behaviors."""
+    """The behavior-guided penalty (BGPG): W₂² between old and new behaviors *in the same states*.
+
+    Pooled over states, clouds of actions are as far apart under one policy as under two, and a
+    penalty on them has no pull. So each state (or stretch of trajectory) has a cloud of its own,
+    drawn with the same noise under both policies. Only embeddings of outcomes, which have one
+    sample per trajectory, are compared as a single cloud.
+    """
 
     needs_behaviors = True
 
     def check(self, problem: Problem) -> None:
-        """Resampled actions must be differentiable."""
-        config, behaviors = problem.config, problem.behaviors
+        """The closed form is that of actions."""
+        config, behaviors = problem.config, problem.penalty_behaviors
         check_memory(
             f"dual_features={config.dual_features} for dual_samples={config.dual_samples}",
             config.dual_features * config.dual_samples,
         )
-        if behaviors.embedding.resamples and not behaviors.reparam:
+        if config.penalty_form == "exact" and not behaviors.embedding.of_actions:
             raise ValueError(
-                f"proximity=wasserstein cannot differentiate the embedding '{config.embedding}' "
-                "with discrete actions: use --embedding state-action."
+                f"penalty_form=exact is the closed form for actions, and "
+                f"'{config.penalty_embedding}' is not made of them: use --penalty-form dual."
+            )
+        if config.penalty_form == "matched" and not behaviors.reparam:
+            raise ValueError(
+                "penalty_form=matched draws matched actions, which needs continuous actions and "
+                "an embedding of actions: use --penalty-form exact or dual."
             )
 
     def prepare(
         self, problem: Problem, networks: Networks, windows: Windows, key: PRNGKeyArray
-    ) -> OldBehaviors:
+    ) -> OldBehaviors | None:
         """Behaviors of the old policy, and test functions that start at zero."""
         config = problem.config
-        key_pick, key_embed, key_features = jax.random.split(key, 3)
+        if config.penalty_form == "exact":
+            return None
+        key_pick, key_noise, key_features = jax.random.split(key, 3)
         # One set of windows per batch: the test functions carry over from minibatch to minibatch.
         picked = windows.pick(config.dual_samples, key_pick)
-        samples = problem.behaviors.embed(networks, picked, key_embed)
-        spread = jnp.sqrt(squared_distances(samples, samples).mean() + 1e-12)
+        samples = self.clouds(problem, networks, picked, key_noise)
         features = random_features(
-            key_features, samples.shape[1], config.dual_features, config.dual_bandwidth * spread
+            key_features, samples.shape[2], config.dual_features, config.dual_bandwidth
         )
-        zeros = jnp.zeros(config.dual_features)
-        return OldBehaviors(picked, samples, features, Potentials(zeros, zeros))
+        zeros = jnp.zeros((samples.shape[0], config.dual_features))
+        return OldBehaviors(picked, key_noise, samples, features, Potentials(zeros, zeros))
+
+    def clouds(
+        self, problem: Problem, networks: Networks, windows: Windows, key: PRNGKeyArray
+    ) -> Float[Array, "C N d"]:
+        """A cloud of behaviors for each window; a single one of all windows in the score form."""
+        behaviors = problem.penalty_behaviors
+        if not behaviors.reparam:
+            return behaviors.embed(networks, windows, key)[None]
+        keys = jax.random.split(key, problem.config.dual_actions)
+        draws = jax.vmap(lambda k: behaviors.embed(networks, windows, k))(keys)
+        return jnp.moveaxis(draws, 0, 1)
+
+    def over_clouds(
+        self, problem: Problem, networks: Networks, old: OldBehaviors, fn: Callable[..., Any]
+    ) -> Any:
+        """fn(potentials, X, Y, scale, options) of each cloud, in units of its mean distance."""
+        config, behaviors = problem.config, problem.penalty_behaviors
+        matched = config.penalty_form == "matched"
+        X = self.clouds(problem, networks, old.windows, old.key)
+        weights = None if behaviors.reparam else behaviors.weights(networks, old.windows, X[0])
+        options: dict[str, Any] = {"weights": weights, "matched": matched}
+
+        def one(potentials: Potentials, X: Array, Y: Array) -> Any:
+            square = jax.lax.stop_gradient(squared_distances(X, Y).mean())
+            scale = jnp.where(matched | (square == 0), 1.0, jnp.sqrt(square))
+            return fn(potentials, X / scale, Y / scale, scale, options)
+
+        return jax.vmap(one)(old.potentials, X, old.samples)
 
     def refine(
-        self, problem: Problem, networks: Networks, prepared: OldBehaviors, key: PRNGKeyArray
-    ) -> OldBehaviors:
+        self, problem: Problem, networks: Networks, prepared: Any, key: PRNGKeyArray
+    ) -> OldBehaviors | None:
         """`dual_steps` of ascent on the test functions."""
+        if prepared is None:
+            return None
         config = problem.config
-        X = problem.behaviors.embed(networks, prepared.windows, key)
-        potentials = dual_ascent(
-            prepared.potentials,
-            prepared.features,
-            X,
-            prepared.samples,
-            config.dual_gamma,
-            config.dual_steps,
-            weights=problem.behaviors.weights(networks, prepared.windows, X),
-        )
+
+        def climb(potentials: Potentials, X: Array, Y: Array, scale: Array, options: Any) -> Any:
+            steps, features = config.dual_steps, prepared.features
+            return dual_ascent(potentials, features, X, Y, config.dual_gamma, steps, **options)
+
+        potentials = self.over_clouds(problem, networks, prepared, climb)
         return prepared._replace(potentials=potentials)
 
     def penalty(self, problem: Problem, networks: Networks, data: Data, key: PRNGKeyArray) -> Array:
-        """(β/2) OT_γ with the present test functions."""
-        old, gamma = data.prepared, problem.config.dual_gamma
-        X = problem.behaviors.embed(networks, old.windows, key)
-        importance = problem.behaviors.weights(networks, old.windows, X)
-        value = dual_value(old.potentials, old.features, X, old.samples, gamma, importance)
-        return data.weight / 2 * value
+        """(β/2) W₂², or its dual with the present test functions."""
+        config, old = problem.config, data.prepared
+        if old is None:
+            new = networks.policy(data.batch.observations)
+            each = data.batch.policy.wasserstein_squared(new).mean()
+            # Given its states, the actions of a stretch are independent: W₂² adds up.
+            return data.weight / 2 * problem.penalty_behaviors.horizon * each
+
+        def value(potentials: Potentials, X: Array, Y: Array, scale: Array, options: Any) -> Any:
+            gamma = config.dual_gamma
+            return scale**2 * dual_value(potentials, old.features, X, Y, gamma, **options)
+
+        return data.weight / 2 * self.over_clouds(problem, networks, old, value).mean()
 
 
 none, clip, kl_penalty, wasserstein_penalty = Proximity(), Clip(), KLPenalty(), WassersteinPenalty()

@@ -203,7 +203,7 @@ class Trainer:
                 self.steps,
             )
             observations = found.observations
-            state, batch, _ = self.learner.batch(state, found.rollout)
+            state, batch, *_ = self.learner.batch(state, found.rollout)
             batches.append(batch)
         return jax.tree.map(lambda *parts: jnp.concatenate(parts), *batches).standardized()
 

@@ -1,0 +1,121 @@
+"""The Wasserstein penalty has the value, the gradient and the scale of W₂²."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.optimize import linprog
+
+from wng.behavior import find_embedding
+from wng.policy_gradient.batch import Batch, Data
+from wng.policy_gradient.behaviors import Windows
+from wng.policy_gradient.methods import preset
+from wng.policy_gradient.networks import MLP, Categorical, Networks, Policy
+from wng.policy_gradient.problem import Problem
+from wng.policy_gradient.proximity import wasserstein_penalty
+
+STATES = jax.random.normal(jax.random.key(0), (2048, 2))
+SHIFTS = (0.25, 0.5, 1.0, 2.0)
+KEY = jax.random.key(3)
+
+
+def networks(theta: jax.Array) -> Networks:
+    """A policy N(μ, σ²) in every state, θ = (μ, log σ)."""
+    zeros = MLP(jax.random.key(0), (2, 1), 0.0)
+    net = MLP.__new__(MLP)
+    object.__setattr__(net, "weights", (jnp.zeros((2, 1)),))
+    object.__setattr__(net, "biases", (theta[:1],))
+    return Networks(Policy(net, theta[1:]), zeros)
+
+
+def problem(settings: str, **overrides: Any) -> Problem:
+    config = preset("bgpg", settings, **{"num_envs": 1, "horizon": 4, **overrides})
+    sizes = {"observation_size": 2, "action_size": 1, "discrete": False}
+    return Problem(config, find_embedding(config.embedding), **sizes)
+
+
+def value_and_gradient(made: Problem, shift: float, log_std: float) -> tuple[float, np.ndarray]:
+    """The penalty with β = 2, whose value is then W₂², between θ = (0, 0) and (shift, log_std)."""
+    old, start = networks(jnp.zeros(2)), jnp.array([shift, log_std])
+    policy = old.policy(STATES)
+    actions = policy.mean
+    horizon = made.penalty_behaviors.horizon
+    windows = Windows(
+        STATES.reshape(-1, horizon, 2),
+        actions.reshape(-1, horizon, 1),
+        policy.log_prob(actions).reshape(-1, horizon),
+        jnp.zeros((2048 // horizon, horizon)),
+        jnp.ones((2048 // horizon, horizon)),
+    )
+    batch = Batch(STATES, actions, jnp.zeros(2048), policy, jnp.zeros(2048), jnp.zeros(2048))
+
+    @jax.jit
+    def compute(theta: jax.Array) -> tuple[jax.Array, jax.Array]:
+        prepared = wasserstein_penalty.prepare(made, old, windows, KEY)
+        prepared = wasserstein_penalty.refine(made, networks(theta), prepared, KEY)
+        data = Data(batch, windows, prepared, jnp.asarray(2.0))
+
+        def penalty(theta: jax.Array) -> jax.Array:
+            return wasserstein_penalty.penalty(made, networks(theta), data, KEY)
+
+        return jax.value_and_grad(penalty)(theta)
+
+    value, gradient = compute(start)
+    return float(value), np.asarray(gradient)
+
+
+def closed_form(shift: float, log_std: float) -> tuple[float, np.ndarray]:
+    """W₂² = μ² + (σ − 1)², and its gradient in μ and log σ."""
+    std = np.exp(log_std)
+    return shift**2 + (std - 1) ** 2, np.array([2 * shift, 2 * std * (std - 1)])
+
+
+@pytest.mark.parametrize(("settings", "steps"), [("tuned", 1), ("paper", 4)])
+@pytest.mark.parametrize("shift", SHIFTS)
+def test_value_gradient_and_scale(settings: str, steps: int, shift: float) -> None:
+    """`paper` compares stretches of trajectory, over whose steps W₂² adds up."""
+    made = problem(settings)
+    for log_std in (-0.5, 0.0, 0.5):
+        value, gradient = value_and_gradient(made, shift, log_std)
+        exact, exact_gradient = closed_form(shift, log_std)
+        assert value == pytest.approx(steps * exact, rel=0.2)
+        np.testing.assert_allclose(gradient, steps * exact_gradient, rtol=0.2, atol=0.02 * steps)
+
+
+def test_the_released_penalty_pulls_back() -> None:
+    """Its pull is in the right direction at every shift, though too short at large ones."""
+    made = problem("released", dual_samples=2048)
+    pulls = {s: value_and_gradient(made, s, 0.0)[1][0] for s in SHIFTS}
+    for shift, pull in pulls.items():
+        assert 0 < pull < 2 * shift * 1.05
+    assert pulls[0.25] > 0.8 * 2 * 0.25
+    assert pulls[1.0] > 0.4 * 2 * 1.0
+
+
+def test_the_dual_on_the_scale_of_the_data_pulls_back() -> None:
+    made = problem("tuned", penalty_form="dual", dual_samples=512, dual_steps=100)
+    for scale in (0.01, 1.0, 100.0):  # of actions, in units of the old policy's spread
+        for shift in (0.5, 2.0):
+            pull = value_and_gradient(made, scale * shift, 0.0)[1][0]
+            assert pull > 0
+
+
+def test_w2_of_categorical_policies_is_optimal_transport() -> None:
+    logits = jax.random.normal(jax.random.key(5), (2, 4))
+    p, q = (np.asarray(jax.nn.softmax(row), np.float64) for row in logits)
+    cost = 2 * (1 - np.eye(4))  # squared distance of one-hot vectors
+    rows = np.kron(np.eye(4), np.ones(4))
+    columns = np.kron(np.ones(4), np.eye(4))
+    plan = linprog(cost.ravel(), A_eq=np.vstack([rows, columns]), b_eq=np.concatenate([p, q]))
+    found = Categorical(logits[0]).wasserstein_squared(Categorical(logits[1]))
+    assert float(found) == pytest.approx(plan.fun, rel=1e-4)
+
+
+def test_outcomes_need_the_dual() -> None:
+    with pytest.raises(ValueError, match="use --penalty-form dual"):
+        problem("tuned", penalty_embedding="final-state")
+    problem("tuned", penalty_embedding="final-state", penalty_form="dual")
+    with pytest.raises(ValueError, match="needs continuous actions"):
+        problem("released", penalty_embedding="final-state")
