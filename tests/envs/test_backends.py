@@ -168,7 +168,7 @@ def test_a_simulator_that_is_not_deterministic_is_noticed(build, backend):
     env = build("custom_envs:Unrepeatable-v0", 2, 0, backend)
     env.reset()
     env.step(np.zeros((2, 1)))
-    with pytest.raises(ValueError, match="(?s)cannot replay .*Unrepeatable-v0.*not deterministic"):
+    with pytest.raises(ValueError, match=r"cannot replay .*Unrepeatable-v0.*not deterministic"):
         env.restore(env.state())
     env.reset()
     assert env.state().episodes.tolist() == [1, 1]
