@@ -33,27 +33,16 @@ class Outcome(NamedTuple):
 
 @dataclass(frozen=True)
 class Job:
-    """One run: everything that is needed to start or to resume it.
-
-    Attributes:
-      env: id of the environment.
-      method: name of the run: a method, or its axes where they are no method's.
-      seed: random seed.
-      steps: environment steps in all.
-      config: settings, a `wng.Config` or `wng.EvolutionConfig`.
-      out: folder that the run is kept below.
-      resume: continue the run that is there.
-      command: what the user typed, for the record.
-    """
+    """One run: everything that is needed to start or to resume it."""
 
     env: str
-    method: str
+    method: str  # name of the run: a method, or its axes where they are no method's
     seed: int
-    steps: int
-    config: Any
-    out: Path
-    resume: bool = False
-    command: str = ""
+    steps: int  # environment steps in all
+    config: Any  # a `wng.Config` or `wng.EvolutionConfig`
+    out: Path  # folder that the run is kept below
+    resume: bool = False  # continue the run that is there
+    command: str = ""  # what the user typed, for the record
 
     @property
     def family(self) -> Family:
@@ -118,15 +107,8 @@ def run_job(
 ) -> Outcome:
     """Train up to the job's number of steps, from the last checkpoint if there is one.
 
-    Args:
-      job: the run.
-      executor: where the episodes of an evolution strategy run.
-      progress: whether to show a progress bar.
-      say: called with sentences for the user.
-      conclude: called with the agent and its run once all steps are done.
-
-    Returns:
-      FINISHED, or STOPPED after Ctrl-C or SIGTERM.
+    `say` is called with sentences for the user, `conclude` with the agent and its run once all
+    steps are done. The outcome is FINISHED, or STOPPED after Ctrl-C or SIGTERM.
     """
     run = job.existing()
     agent = Agent(job.env, job.method, job.seed, config=job.config, executor=executor)

@@ -25,16 +25,7 @@ def film(
     deterministic: bool = True,
     most_frames: int = 2000,
 ) -> list[float]:
-    """Write an mp4 or gif of whole episodes, or of their first frames; returns their returns.
-
-    Args:
-      agent: who acts.
-      path: file to write, .mp4 or .gif.
-      episodes: number of episodes.
-      seed: random seed of the episodes.
-      deterministic: take the most likely action instead of sampling.
-      most_frames: most frames of the video.
-    """
+    """Write an .mp4 or .gif of whole episodes, or of their first frames; returns their returns."""
     import imageio.v3 as imageio
 
     path = Path(path)

@@ -19,17 +19,25 @@ RunPath = Annotated[Path, tyro.conf.Positional]
 
 
 @dataclass(frozen=True)
-class Eval:
-    """Evaluate a run or a saved agent: `wng eval runs/Hopper-v5/wnpg/seed0`."""
+class Play:
+    """The flags of commands that play episodes."""
 
     run_path: RunPath
     """Folder of a run, or file of a saved agent."""
-    episodes: int = 20
+    episodes: int = 1
     """Number of episodes."""
     sampled: bool = False
     """Sample actions instead of taking the most likely one."""
     seed: int = 1_000_000
     """Random seed of the episodes."""
+
+
+@dataclass(frozen=True)
+class Eval(Play):
+    """Evaluate a run or a saved agent: `wng eval runs/Hopper-v5/wnpg/seed0`."""
+
+    episodes: int = 20
+    """Number of episodes."""
 
     def run(self) -> None:
         """Print the mean and the spread of the return."""
@@ -49,19 +57,11 @@ class Eval:
 
 
 @dataclass(frozen=True)
-class Video:
+class Video(Play):
     """Record a video of an agent: `wng video runs/Hopper-v5/wnpg/seed0`."""
 
-    run_path: RunPath
-    """Folder of a run, or file of a saved agent."""
     to: Path | None = None
     """File to write, .mp4 or .gif; by default video.mp4 in the folder of the run."""
-    episodes: int = 1
-    """Number of episodes."""
-    sampled: bool = False
-    """Sample actions instead of taking the most likely one."""
-    seed: int = 1_000_000
-    """Random seed of the episodes."""
 
     def run(self) -> None:
         """Write the video."""
@@ -71,12 +71,9 @@ class Video:
         path = self.to or folder / "video.mp4"
         with console.status(f"Recording {self.episodes} episode{'s' * (self.episodes != 1)}"):
             agent = load_agent(self.run_path)
+            most_likely = not self.sampled
             returns = film(
-                agent,
-                path,
-                episodes=self.episodes,
-                seed=self.seed,
-                deterministic=not self.sampled,
+                agent, path, episodes=self.episodes, seed=self.seed, deterministic=most_likely
             )
             agent.close()
         total = ", ".join(f"{r:.1f}" for r in returns)

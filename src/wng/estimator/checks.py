@@ -6,7 +6,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
 
@@ -100,11 +99,6 @@ def check_params(params: Any) -> None:
                 "and cannot be differentiated; split such leaves off first "
                 "(for example with equinox.partition(model, equinox.is_inexact_array))."
             )
-
-
-def flatten(params: Any) -> Float[Array, " p"]:
-    """All leaves of `params` as one vector, in `jax.flatten_util.ravel_pytree`'s order."""
-    return ravel_pytree(params)[0]
 
 
 def _kind(x: Any) -> str:

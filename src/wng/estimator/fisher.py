@@ -19,7 +19,6 @@ from wng.estimator.checks import (
     check_flat,
     check_params,
     check_positive,
-    flatten,
 )
 
 
@@ -57,7 +56,7 @@ def fisher_solve(
     check_positive(damping, "damping")
     check_count(iterations, "iterations", 1)
     product = _product(log_prob_fn, params)
-    g = check_flat(g, flatten(params).size, "g")
+    g = check_flat(g, ravel_pytree(params)[0].size, "g")
     check_finite(g, "g")
     solution, _ = jax.scipy.sparse.linalg.cg(
         lambda v: product(v) + damping * v, g, tol=tolerance, maxiter=iterations

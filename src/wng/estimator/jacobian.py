@@ -17,6 +17,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
 from wng.estimator.basis import Basis
@@ -27,7 +28,6 @@ from wng.estimator.checks import (
     check_params,
     check_positive,
     check_samples,
-    flatten,
 )
 
 
@@ -35,7 +35,7 @@ def _pull_back(
     vjp: Callable[[Array], Any], cotangents: Float[Array, "M ..."]
 ) -> Float[Array, "M p"]:
     """One VJP per row of `cotangents`, flattened in `ravel_pytree`'s order."""
-    return jax.vmap(lambda row: flatten(vjp(row)))(cotangents)
+    return jax.vmap(lambda row: ravel_pytree(vjp(row))[0])(cotangents)
 
 
 def behaviors_and_pullback(

@@ -183,18 +183,10 @@ def run_jobs(
     A run that dies with its process resumes from its last checkpoint. It is given up after
     `RETRIES` deaths in a row without progress.
 
-    Args:
-      jobs: the runs, in the order to start them.
-      stop: asked often; once it returns True, runs save and end, and no more start.
-      look: called for each run in progress, and with its outcome when it has ended.
-      executor: where runs are trained; by default on this machine.
-      pinned: tie each run to a core of its own, so that their times can be compared. XLA rounds
-        differently on another number of cores, so do not pin runs that must equal a run alone.
-        Has no effect on other machines.
-      environment: environment variables on top of this process's.
-
-    Returns:
-      The outcome of each run that was started, by folder.
+    Once `stop` returns True, runs save and end, and no more start. `look` is called for each run in
+    progress, and with its outcome when it has ended. With `pinned`, each run is tied to a core of
+    this machine, so that times can be compared; XLA then rounds differently than on all cores.
+    `environment` adds to the variables of this process. Returns the outcomes by folder.
     """
     executor = executor or LocalExecutor()
     waiting, outcomes, told = list(jobs), {}, False

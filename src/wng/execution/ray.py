@@ -89,17 +89,18 @@ class RayExecutor:
         self._placed += objects
         there = [actor.is_there.remote() for actor in actors]
         late = self._ray.wait(there, num_returns=len(there), timeout=PATIENCE)[1]
-        lost = [found for found in map(self._result, set(there) - set(late)) if _is_lost(found)]
+        lost = [
+            found
+            for found in map(self._result, set(there) - set(late))
+            if isinstance(found, LostError)
+        ]
         if late or lost:
             self.release(objects)
-            raise (
-                lost[0]
-                if lost
-                else LostError(
-                    f"{len(late)} of {len(there)} workers on {self._where} have not started within "
-                    f"{PATIENCE:.0f} seconds: look at `ray status`."
-                )
+            slow = LostError(
+                f"{len(late)} of {len(there)} workers on {self._where} have not started within "
+                f"{PATIENCE:.0f} seconds: look at `ray status`."
             )
+            raise (*lost, slow)[0]
         return objects
 
     def call(self, objects: Sequence[Any], method: str, *arguments: Any) -> list[Any]:
@@ -132,10 +133,6 @@ class RayExecutor:
     def close(self) -> None:
         """Stop all objects, and the cluster if it was started here."""
         self._ray.shutdown()
-
-
-def _is_lost(result: Any) -> bool:
-    return isinstance(result, LostError)
 
 
 class _Remote:

@@ -49,12 +49,7 @@ def cut_windows(
 class Behaviors:
     """Φ of windows under a policy: what the kernel metric and the Wasserstein penalty see.
 
-    Args:
-      embedding: Φ.
-      config: settings of the run.
-      discrete: whether actions are discrete.
-      action_size: number of action dimensions, or of discrete actions.
-      joint: whether policy and value parameters share one metric.
+    If `joint`, policy and value parameters share one metric.
     """
 
     def __init__(

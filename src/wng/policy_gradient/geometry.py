@@ -29,9 +29,8 @@ from wng.policy_gradient.problem import Problem
 class Distance(NamedTuple):
     """What a geometry measures: uᵀGu = `scale` × the distance of a small step u.
 
-    Where `is_kl`, the distance is the KL divergence itself and a trust region limits it. Otherwise
-    the radius of a trust region is adapted so that KL stays near `kl_target`: as σ shrinks, a
-    fixed W₂ becomes a huge step in likelihood.
+    A trust region limits it if it `is_kl`; otherwise KL steers the radius, because a fixed W₂
+    becomes a huge step in likelihood as σ shrinks.
     """
 
     scale: float

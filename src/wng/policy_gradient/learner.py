@@ -31,13 +31,7 @@ class TrainState(NamedTuple):
 
 
 class Learner:
-    """The pure functions of one method on one kind of environment, compiled once.
-
-    Args:
-      config: settings of the run.
-      embedding: Φ.
-      sizes: `observation_size`, `action_size` and `discrete` of the environment.
-    """
+    """The pure functions of one method on one kind of environment, compiled once."""
 
     def __init__(self, config: Config, embedding: Embedding, **sizes: Any):
         self.config, self.problem = config, Problem(config, embedding, **sizes)
@@ -171,7 +165,7 @@ class Learner:
             flat(rollout.actions),
             flat(log_probs),
             jax.tree.map(flat, policy),
-            flat(advantages / self._reward_unit(state)),
+            flat(advantages if config.normalize_rewards else advantages / self._spread(state)),
             flat(advantages + values),
         )
         done = rollout.terminated | rollout.truncated
@@ -193,11 +187,8 @@ class Learner:
         rewards = jnp.where(jnp.isfinite(rollout.rewards).all(), rollout.rewards, jnp.nan)
         if not self.config.normalize_rewards:
             return state, rewards
-        spread = jnp.sqrt(moments.variance + 1e-8)
-        return state, jnp.clip(rewards / spread, -10, 10)
+        return state, jnp.clip(rewards / self._spread(state), -10, 10)
 
-    def _reward_unit(self, state: TrainState) -> Array:
-        """The spread of returns, in the units that rewards are learned in."""
-        if self.config.normalize_rewards:
-            return jnp.ones(())
+    def _spread(self, state: TrainState) -> Array:
+        """The spread of discounted returns."""
         return jnp.sqrt(state.return_moments.variance + 1e-8)

@@ -23,12 +23,8 @@ def find_axes(config: Config) -> "tuple[Proximity, Geometry, Step]":
 class Problem:
     """One method on one kind of environment.
 
-    Attributes:
-      proximity, geometry, step: the axis objects that `config` names.
-      behaviors: what the kernel metric sees.
-      penalty_behaviors: what the Wasserstein penalty sees.
-      control: rule that chooses the damping ε.
-      num_windows: number of windows that behaviors are estimated from.
+    The kernel metric sees `behaviors` of `num_windows` windows, the Wasserstein penalty sees
+    `penalty_behaviors`, and `control` chooses the damping ε.
     """
 
     def __init__(

@@ -32,15 +32,9 @@ def collect(
     key: jax.Array,
     start: int,
 ) -> Collected:
-    """One rollout with the policy of `state`.
+    """One rollout with the policy of `state`, from the present `observations` of the environments.
 
-    Args:
-      env: the environments, which are in the states that `observations` show.
-      learner: the compiled functions of the method.
-      state: holds the policy and the moments of observations.
-      observations: the present ones, [n, d].
-      key: random key of the actions.
-      start: number of steps taken before, for error messages.
+    Errors count steps from `start`.
     """
     spec, number = env.spec, env.num_envs
     steps = learner.config.rollout // number

@@ -50,13 +50,7 @@ class Trainer:
     """Environments and learner of one run. All that it remembers fits in a checkpoint.
 
     All randomness comes from keys folded with (iteration, purpose), so an iteration depends on the
-    state before it and on nothing else.
-
-    Args:
-      env: id of the environment.
-      config: settings of the run.
-      seed: random seed.
-      embedding: Φ as a function, in place of the name in `config`.
+    state before it and on nothing else. An `embedding` function replaces the name in `config`.
     """
 
     horizon = None  # of an episode: the environment's own limit

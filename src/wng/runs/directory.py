@@ -76,13 +76,7 @@ class RunDirectory:
     ) -> "RunDirectory":
         """A new run at `root`/<env>/<method>/seed<seed>; RunTakenError if there already is one.
 
-        Args:
-          root: folder of all runs.
-          env: id of the environment.
-          method: name of the method.
-          seed: random seed.
-          config: every setting.
-          command: what the user typed; by default the command line of this process.
+        The `command` is kept for the record; by default it is that of this process.
         """
         path = Path(root) / safe_name(env) / safe_name(method) / f"seed{seed}"
         record = {

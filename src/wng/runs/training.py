@@ -30,27 +30,12 @@ class Trainer(Protocol):
     seed: int
     resolved: Any  # the environment, a `wng.envs.ResolvedEnv`
     spec: Any  # its description, a `wng.envs.EnvSpec`
+    horizon: int | None  # most steps of an episode, if fewer than the environment's own limit
     newest: Path | None  # newest checkpoint that it wrote or was restored from
-
-    @property
-    def horizon(self) -> int | None:
-        """Most steps of an episode, if fewer than the environment's own limit."""
-
-    @property
-    def state(self) -> Any:
-        """What learning remembers."""
-
-    @property
-    def iteration(self) -> int:
-        """Whole iterations so far."""
-
-    @property
-    def steps(self) -> int:
-        """Environment steps so far."""
-
-    @property
-    def params(self) -> Any:
-        """Parameters of the policy."""
+    state: Any  # what learning remembers
+    params: Any  # parameters of the policy
+    iteration: int  # whole iterations so far
+    steps: int  # environment steps so far
 
     def initial_state(self) -> Any:
         """The state before any learning."""
