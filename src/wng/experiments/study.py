@@ -174,18 +174,11 @@ def run_trials(
     quick: bool = False,
     executor: Executor | None = None,
 ) -> bool:
-    """Train what is not there yet, on all cores, one run per core.
+    """Train what is not there yet, in folders below `root`, on all cores, one run per core.
 
-    Args:
-      trials: the runs, in the order to start them.
-      root: folder of all runs.
-      title: title of the progress bar.
-      retry: try again what failed before.
-      quick: compile without optimizing, for runs of seconds.
-      executor: where runs are trained; by default on this machine.
-
-    Returns:
-      Whether every trial has finished or failed; False if the study was stopped.
+    With `retry`, what failed before is tried again; with `quick`, programs are compiled without
+    optimizing, for runs of seconds. Returns whether every trial has finished or failed; False if
+    the study was stopped.
     """
     planned = {trial.folder(root): trial for trial in trials}
     for folder in planned if retry else ():

@@ -99,13 +99,9 @@ def nearest_method(**axes: str) -> str:
 
 
 def preset(name: str, settings: Settings = "tuned", env: str = "", **overrides: Any) -> Config:
-    """The configuration of a method.
+    """The configuration of a method, with fields to override; no preset depends on `env`.
 
-    Args:
-      name: name of the method, such as "wnpg".
-      settings: "tuned", what measured best here; "paper", the paper's text; "released", its code.
-      env: id of the environment; no preset depends on it.
-      overrides: fields of `Config` to set on top.
+    Settings are tuned (what measured best here), paper (the paper's text) or released (its code).
     """
     method = find_method(name, METHODS)
     check_preset(settings)

@@ -91,7 +91,7 @@ def train(
       trainer: what learns.
       total: environment steps in all.
       name: name in the progress display.
-      identity: added to the info of each checkpoint: what `wng.load` needs to know.
+      identity: what `wng.load` needs to know; part of each checkpoint.
       run: where metrics and checkpoints are kept.
       progress: whether to show a bar, or the display to report to.
       callback: called with the metrics of each iteration; returning False stops.
