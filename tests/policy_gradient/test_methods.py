@@ -151,7 +151,8 @@ def test_bgpg_is_pg_without_its_penalty_and_something_else_with_it() -> None:
     bgpg = small_method("bgpg")
     plain = moved(small_method("pg"))
     np.testing.assert_allclose(moved(bgpg, penalty=0.0), plain, rtol=1e-3, atol=1e-6)
-    assert np.abs(moved(bgpg, penalty=10.0) - plain).max() > 0.1 * np.abs(plain).max()
+    # After steps this small W₂² is tiny, and only a huge weight shows.
+    assert np.abs(moved(bgpg, penalty=1e4) - plain).max() > 0.1 * np.abs(plain).max()
 
 
 ONE_STEP = {
