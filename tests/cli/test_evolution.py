@@ -160,7 +160,7 @@ def test_flags_reach_the_configuration() -> None:
         (f"train wnes --env {POINT} --population 7", "population=7 must be even"),
         (f"train wnes --env {POINT} --population 7 --seeds 0-1", "population=7 must be even"),
         (f"train wnes --env {POINT} --population 10", "num_basis=20 needs as many behaviors"),
-        (f"train wnes --env {POINT} --sigma 0", "sigma must be finite, positive"),
+        (f"train wnes --env {POINT} --sigma -1", "sigma must be finite, at least 0"),
         (f"train wnes --env {POINT} --delta 2", "delta must be finite and at most 1"),
         (f"train wnes --env {POINT} --geometry wasserstien", "did you mean 'wasserstein'?"),
         (f"train wnes --env {POINT} --geometry fisher", "there is no geometry 'fisher'"),

@@ -297,5 +297,6 @@ def test_bad_settings_are_refused() -> None:
             value=1,
             value_fn=lambda p: (quadratic(p), p),
         )
+    whole = {"steps": jnp.arange(3)}
     with pytest.raises(ValueError, match="floating-point"):
-        adaptive.init({"steps": jnp.arange(3)})
+        adaptive.update(whole, adaptive.init(whole), whole, key=KEY, behavior_fn=behavior_fn)
