@@ -103,12 +103,21 @@ def main() -> None:
         mean = f"{returns[:, -1].mean():.0f} ± {returns[:, -1].std():.0f}"
         rows.append([title, count, interval, ever.sum(), median, mean])
         print(title, count, interval, f"{time.monotonic() - start:.0f} s", flush=True)
-    name = f"{args.env.split('/')[-1]}_{args.settings}"
-    write_csv(args.out / f"{name}.csv", HEADER, lines)
+        write(args, lines, rows)  # finished methods are kept
+    print((args.out / f"{file_name(args)}.md").read_text())
+
+
+def file_name(args: argparse.Namespace) -> str:
+    """The name of both files, without their endings."""
+    return f"{args.env.split('/')[-1]}_{args.settings}"
+
+
+def write(args: argparse.Namespace, lines: list[tuple], rows: list[list[Any]]) -> None:
+    """Write a line for each seed as CSV, and the table as Markdown."""
+    write_csv(args.out / f"{file_name(args)}.csv", HEADER, lines)
     header = ["method", "past the wall at the end", "95% (Wilson)", "ever past", "median steps"]
     table = markdown_table([*header, "final return"], rows)
-    (args.out / f"{name}.md").write_text(table + "\n")
-    print(table)
+    (args.out / f"{file_name(args)}.md").write_text(table + "\n")
 
 
 if __name__ == "__main__":
