@@ -1,6 +1,6 @@
 r"""Geometry: the local metric that turns a gradient into a direction.
 
-`fisher` and `wasserstein-exact` are one product with two curvatures in the middle,
+`fisher` and `wasserstein-exact` are one product with two choices of the curvature H,
 
     G = E_s[ (∂o/∂θ)ᵀ H(o) (∂o/∂θ) ],    o = mean and log-std, or logits, of π_θ(·|s),
 
