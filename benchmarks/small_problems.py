@@ -2,6 +2,7 @@
 
     python benchmarks/small_problems.py                          # the default, no arguments
     python benchmarks/small_problems.py --damping 0.3 --relative
+    python benchmarks/small_problems.py --euclidean              # the default without its metric
     python benchmarks/small_problems.py --optima                 # recompute the table OPTIMA
 
 Every problem is deterministic and full-batch. For each rate and seed, `optax.sgd(rate)` and
@@ -497,8 +498,31 @@ def summary(cases: list[Case], steps: int) -> str:
     return "\n".join(f"- {line}" for line in lines)
 
 
+class Euclidean(NamedTuple):
+    """The identity as a metric."""
+
+    largest_eigenvalue: Array
+
+    def solve(self, g: Array, damping: Array) -> Array:
+        """g / (1 + ε)."""
+        return g / (self.largest_eigenvalue + damping)
+
+
+def euclidean() -> optax.GradientTransformationExtraArgs:
+    """The default's rule for the length of the step, without the Wasserstein metric."""
+    scale = wng.scale_by_metric(None)
+
+    def update(grads: Any, state: Any, params: Any, **extra: Any) -> Any:
+        metric = Euclidean(jnp.ones(()))
+        return scale.update(grads, state, params, metric_fn=lambda _: metric, **extra)
+
+    return optax.GradientTransformationExtraArgs(scale.init, update)
+
+
 def transformation(args: argparse.Namespace) -> optax.GradientTransformation:
     """`wng.scale_by_wasserstein` with what the command line sets, and no other arguments."""
+    if args.euclidean:
+        return euclidean()
     chosen: dict[str, Any] = {}
     if args.num_basis is not None:
         chosen["num_basis"] = args.num_basis
@@ -527,6 +551,9 @@ def main() -> None:
     parser.add_argument(
         "--relative", action="store_true", help="--damping is a multiple of the largest eigenvalue"
     )
+    parser.add_argument(
+        "--euclidean", action="store_true", help="the default's rule without its metric"
+    )
     parser.add_argument("--num-basis", type=int, help="M; the transformation's default if not set")
     parser.add_argument("--rates", type=float, nargs="+", default=[0.01, 0.03, 0.1, 0.3, 1.0])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
@@ -536,6 +563,8 @@ def main() -> None:
     args = parser.parse_args()
     if args.relative and args.damping is None:
         parser.error("--relative needs --damping.")
+    if args.euclidean and (args.damping is not None or args.num_basis is not None):
+        parser.error("--euclidean has no --damping and no --num-basis.")
     if args.optima:
         for name in args.problems:
             found = [f"{lowest(set_up(name, seed)):.8g}" for seed in args.seeds]

@@ -61,6 +61,18 @@ WRAPPED = {
         )(num_basis=5, damping=0.1),
         behavior_fn,
     ),
+    "default": (lambda: wng.scale_by_wasserstein(), behavior_fn),
+    "default, refreshed": (lambda: wng.scale_by_wasserstein(refresh_every=3), behavior_fn),
+    "default, masked": (
+        lambda: optax.masked(wng.scale_by_wasserstein(), {"a": True, "b": False}),
+        visible,
+    ),
+    "default, inject_hyperparams": (
+        lambda: optax.inject_hyperparams(
+            wng.scale_by_wasserstein, static_args=("num_basis", "refresh_every")
+        )(),
+        behavior_fn,
+    ),
     "apply_if_finite": (lambda: optax.apply_if_finite(wasserstein(), 3), behavior_fn),
 }
 

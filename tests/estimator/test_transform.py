@@ -200,9 +200,8 @@ def test_half_precision_parameters_get_half_precision_updates() -> None:
     tx = wng.scale_by_wasserstein(damping=1e-2, refresh_every=2)
     updates, _ = tx.update(grads, tx.init(params), params, key=KEY, behavior_fn=behavior_fn)
     assert all(leaf.dtype == jnp.bfloat16 for leaf in jax.tree.leaves(updates))
-    full, _ = wng.scale_by_wasserstein(damping=1e-2).update(
-        GRADS, wng.scale_by_wasserstein().init(PARAMS), PARAMS, key=KEY, behavior_fn=behavior_fn
-    )
+    tx = wng.scale_by_wasserstein(damping=1e-2)
+    full, _ = tx.update(GRADS, tx.init(PARAMS), PARAMS, key=KEY, behavior_fn=behavior_fn)
     np.testing.assert_allclose(flat(updates).astype(float), flat(full), rtol=0.05)
 
 
@@ -248,6 +247,18 @@ def test_float32_parameters_stay_float32_when_float64_is_enabled(x64: None) -> N
     assert all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(updates))
 
 
+@pytest.mark.parametrize("samples", [1, 3])
+@pytest.mark.parametrize("refresh_every", [1, 2])
+def test_fewer_samples_than_basis_functions(samples: int, refresh_every: int) -> None:
+    tx = wng.scale_by_wasserstein(refresh_every=refresh_every)
+    updates, state = tx.update(
+        GRADS, tx.init(PARAMS), PARAMS, key=KEY, behavior_fn=lambda p: behavior_fn(p)[:samples]
+    )
+    assert np.isfinite(flat(updates)).all()
+    assert flat(updates) @ flat(GRADS) > 0
+    assert (state.skipped, state.fallbacks) == (0, 0)
+
+
 @pytest.mark.parametrize(
     ("extra", "message"),
     [
@@ -258,7 +269,6 @@ def test_float32_parameters_stay_float32_when_float64_is_enabled(x64: None) -> N
         ({"key": KEY, "log_prob_fn": log_prob_fn}, "behaviors=X"),
         ({"key": KEY, "behavior_fn": behavior_fn, "behaviors": BEHAVIORS}, "contradictory"),
         ({"key": KEY, "behavior_fn": behavior_fn, "params": None}, "pass params"),
-        ({"key": KEY, "behavior_fn": lambda p: BEHAVIORS[:3]}, "without replacement"),
         ({"key": 0, "behavior_fn": behavior_fn}, "single JAX random key"),
         ({"key": KEY, "behavior_fn": BEHAVIORS}, "behavior_fn must be a function"),
         ({"key": KEY, "behavior_fn": lambda p: (BEHAVIORS, 1)}, "array of numbers"),
@@ -277,7 +287,7 @@ def test_bad_settings_are_refused() -> None:
         wng.scale_by_wasserstein(0)
     with pytest.raises(ValueError, match="refresh_every"):
         wng.scale_by_wasserstein(refresh_every=0)
-    for damping in (-1.0, "auto", None, jnp.ones(2)):
+    for damping in (-1.0, "auto", jnp.ones(2)):
         with pytest.raises(ValueError, match="damping must be a positive"):
             wng.scale_by_wasserstein(damping=damping)
     with pytest.raises(ValueError, match="bandwidth must be a positive"):

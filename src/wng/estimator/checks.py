@@ -1,7 +1,6 @@
 """Checks of user input: kinds and shapes always, values where they are known (outside jit)."""
 
 import math
-import os
 from typing import Any
 
 import jax
@@ -106,18 +105,3 @@ def _kind(x: Any) -> str:
     if hasattr(x, "shape") and hasattr(x, "dtype"):
         return f"an array of {x.dtype} with shape {list(x.shape)}"
     return f"a {type(x).__name__}"
-
-
-def check_memory(what: str, numbers: float) -> None:
-    """Raise a ValueError if this many 32-bit numbers exceed the memory of this machine.
-
-    Args:
-      what: what takes the memory, in words that name the settings to lower.
-      numbers: a lower bound, so that nothing that would work is refused.
-    """
-    available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if 4 * numbers > available:
-        raise ValueError(
-            f"{what} would take at least {4 * numbers / 1e9:,.0f} GB of memory, and this machine "
-            f"has {available / 1e9:,.0f} GB: lower it."
-        )

@@ -1,7 +1,7 @@
 """From a gradient and a metric to a direction, with every safeguard in one place."""
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -21,14 +21,44 @@ class Metric(Protocol):
         """λ_max(G), the unit of relative damping."""
 
 
-class Preconditioned(NamedTuple):
+State = TypeVar("State")
+
+
+class Preconditioned(NamedTuple, Generic[State]):
     """A direction, and what happened on the way to it."""
 
-    direction: Float[Array, " p"]  # zero if not finite
-    damping: DampingState
+    direction: Float[Array, " p"]
+    damping: State  # of the rule that chooses ε
     epsilon: Float[Array, ""]
     fallback: Bool[Array, ""]  # the Euclidean gradient was used
     finite: Bool[Array, ""]  # False: skip this step
+
+
+def solve_or_fall_back(
+    metric: Metric,
+    g: Float[Array, " p"],
+    epsilon: Array,
+    largest: Array,
+    scale: float | Array = 1.0,
+    wanted: Float[Array, " p"] | None = None,
+) -> tuple[Float[Array, " p"], Float[Array, ""], Bool[Array, ""]]:
+    """scale · (G + εI)⁻¹ g or, where it does not descend or the unit of ε is zero, g itself.
+
+    Args:
+      metric: G.
+      g: gradient, flat.
+      epsilon: ε.
+      largest: unit of ε.
+      scale: factor of the direction, not of g.
+      wanted: right-hand side of the solve, if it is not g.
+
+    Returns:
+      The direction, its inner product with g, and whether it is g.
+    """
+    natural = scale * metric.solve(g if wanted is None else wanted, epsilon)
+    slope = g @ natural
+    fallback = (slope <= 0) | (largest == 0)
+    return jnp.where(fallback, g, natural), jnp.where(fallback, g @ g, slope), fallback
 
 
 def precondition(
@@ -37,9 +67,10 @@ def precondition(
     metric: Metric,
     g: Float[Array, " p"],
     *,
+    previous: Float[Array, " p"] | None = None,
     value: Float[Array, ""] | None = None,
     loss_after: Callable[[Float[Array, " p"]], Float[Array, ""]] | None = None,
-) -> Preconditioned:
+) -> Preconditioned[DampingState]:
     """Compute (G + εI)⁻¹ g with its safeguards, and update the control of ε.
 
     The Euclidean gradient is used where ⟨g, g^W⟩ ≤ 0, and where a relative damping meets a metric
@@ -50,6 +81,9 @@ def precondition(
       state: state of that rule.
       metric: G.
       g: gradient, flat.
+      previous: direction to stay near where the metric says little, such as a multiple of the last
+        one: (G + εI)⁻¹(g + ε·previous) minimizes ½dᵀGd − gᵀd + ½ε‖d − previous‖². This is the
+        momentum of SPRING (Goldshlager, Abrahamsen and Lin, 2024).
       value: loss at θ; the step is dropped if it is not finite.
       loss_after: maps a direction to the loss on the same batch after a step of
         `control.step_size` against it. Needed by an adaptive `control` only.
@@ -57,11 +91,8 @@ def precondition(
     # Asked for only where it matters: some metrics have to compute it.
     largest = metric.largest_eigenvalue if control.relative else jnp.ones(())
     epsilon = control.epsilon(state, largest)
-    natural = metric.solve(g, epsilon)
-    slope = g @ natural
-    fallback = slope <= 0
-    fallback |= largest == 0  # a metric that is zero sets no scale for ε
-    natural, slope = jnp.where(fallback, g, natural), jnp.where(fallback, g @ g, slope)
+    wanted = g if previous is None else g + epsilon * previous
+    natural, slope, fallback = solve_or_fall_back(metric, g, epsilon, largest, wanted=wanted)
     natural = natural.astype(g.dtype)
 
     finite = jnp.isfinite(slope) & jnp.isfinite(natural @ natural)  # also after the cast

@@ -11,10 +11,12 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from wng.estimator.basis import Basis, kernel_basis
 from wng.estimator.checks import check_count, check_params, check_positive, check_samples
-from wng.estimator.damping import Damping, DampingState, as_damping
+from wng.estimator.damping import Damping, as_damping
 from wng.estimator.jacobian import behaviors_and_pullback, jacobian_score
+from wng.estimator.masking import hides
 from wng.estimator.metric import LowRank, WassersteinMetric
-from wng.estimator.precondition import Metric, precondition
+from wng.estimator.precondition import Metric, Preconditioned, precondition
+from wng.estimator.tuning import TuningState, tune
 
 MAKE_METRIC = (
     "either behavior_fn=θ ↦ behaviors (differentiable), or behaviors=X together with "
@@ -25,7 +27,7 @@ MAKE_METRIC = (
 class ScaleByMetricState(NamedTuple):
     """State of `scale_by_metric` and `scale_by_wasserstein`. All counters count steps."""
 
-    damping: DampingState
+    damping: Any  # a DampingState, or a TuningState with damping=None
     epsilon: Float[Array, ""]  # ε of the last step
     age: Int[Array, ""]  # steps since the metric was estimated
     fallbacks: Int[Array, ""]  # steps that used the Euclidean gradient
@@ -34,7 +36,7 @@ class ScaleByMetricState(NamedTuple):
 
 
 def scale_by_metric(
-    damping: float | Damping = 1e-3,
+    damping: float | Damping | None = 1e-3,
     refresh_every: int = 1,
     *,
     empty: Callable[[Any], Metric] | None = None,
@@ -55,7 +57,8 @@ def scale_by_metric(
     Args:
       damping: ε, or a `wng.Damping` (relative to the metric, or adaptive). An adaptive one needs
         two more arguments of `update`: value, the loss of this batch, and value_fn, which maps
-        parameters to that loss.
+        parameters to that loss. None tunes ε and the length of the step by themselves, see
+        `scale_by_wasserstein`.
       refresh_every: number of steps for which one metric serves. With more than 1 the metric is
         part of the state.
       empty: maps parameters to a metric with the shapes and types that `metric_fn` returns.
@@ -70,7 +73,7 @@ def scale_by_metric(
       * A step whose gradient, loss or direction is not finite is dropped (a zero update) and
         counted; an adaptive ε is raised then.
     """
-    control = as_damping(damping)
+    control = None if damping is None else as_damping(damping)
     check_count(refresh_every, "refresh_every", 1)
     if refresh_every > 1 and empty is None:
         raise ValueError(
@@ -81,10 +84,13 @@ def scale_by_metric(
     def init_fn(params: Any) -> ScaleByMetricState:
         # Not checked here: wrappers of optax call this with placeholders.
         params = jax.tree.map(lambda x: x if hasattr(x, "shape") else jnp.zeros(()), params)
-        state, zero = control.init(), jnp.zeros((), int)
+        zero = jnp.zeros((), int)
+        rule: Any = (
+            TuningState.start(ravel_pytree(params)[0]) if control is None else control.init()
+        )
         return ScaleByMetricState(
-            damping=state,
-            epsilon=control.epsilon(state, jnp.ones(())),
+            damping=rule,
+            epsilon=rule.epsilon if control is None else control.epsilon(rule, jnp.ones(())),
             age=zero,
             fallbacks=zero,
             skipped=zero,
@@ -114,7 +120,7 @@ def scale_by_metric(
                 "the gradients and params must be pytrees of the same structure and shapes: pass "
                 "update() the parameters that the gradient was taken at."
             )
-        if control.every and (value is None or value_fn is None):
+        if control is not None and control.every and (value is None or value_fn is None):
             raise ValueError(
                 "adaptive damping compares losses: pass value=loss and value_fn=θ ↦ loss, both of "
                 "this batch, to update()."
@@ -127,8 +133,10 @@ def scale_by_metric(
             if state.metric is None
             else jax.lax.cond(state.age == 0, lambda: metric_fn(params), lambda: state.metric)
         )
+        value = None if value is None else jnp.asarray(value, g.dtype)
 
         def loss_after(natural: Array) -> Array:
+            assert control is not None
             assert value_fn is not None
             moved = jax.tree.map(lambda p, s: p - control.step_size * s, params, unravel(natural))
             after = value_fn(moved)
@@ -136,14 +144,12 @@ def scale_by_metric(
                 raise ValueError("value_fn(params) must return the loss alone, one number.")
             return jnp.asarray(after, g.dtype)
 
-        result = precondition(
-            control,
-            state.damping,
-            metric,
-            g,
-            value=None if value is None else jnp.asarray(value, g.dtype),
-            loss_after=loss_after if control.every else None,
-        )
+        result: Preconditioned[Any]
+        if control is None:
+            result = tune(state.damping, metric, g, ravel_pytree(params)[0], value=value)
+        else:
+            adapt = loss_after if control.every else None
+            result = precondition(control, state.damping, metric, g, value=value, loss_after=adapt)
         return unravel(result.direction), ScaleByMetricState(
             damping=result.damping,
             epsilon=result.epsilon,
@@ -159,7 +165,7 @@ def scale_by_metric(
 
 def scale_by_wasserstein(
     num_basis: int = 5,
-    damping: float | Damping = 1e-3,
+    damping: float | Damping | None = None,
     *,
     basis: Basis | None = None,
     bandwidth: float | None = None,
@@ -168,19 +174,28 @@ def scale_by_wasserstein(
 ) -> optax.GradientTransformationExtraArgs:
     r"""Replace a gradient by its Wasserstein natural gradient.
 
-    .. math::  g \mapsto (\hat G + ε I)^{-1} g, \qquad \hat G = J^\top L^\dagger J
+    .. math::  g \mapsto γ (λ_{max} + ε) (\hat G + ε I)^{-1} g, \qquad \hat G = J^\top L^\dagger J
 
-    Chain it before an optimizer, `optax.chain(scale_by_wasserstein(), optax.sgd(0.1))`, and give
-    `update` the behaviors of the model in one of two ways::
+    Chain it before SGD and give `update` the behaviors of the model in one of two ways::
 
+        tx = optax.chain(wng.scale_by_wasserstein(), optax.sgd(0.1))
         tx.update(grads, state, params, key=key, behavior_fn=f)
         tx.update(grads, state, params, key=key, behaviors=X, log_prob_fn=lp)
 
     where f(params) is X [N, d], differentiable, or lp(params) is log q_θ(X) [N].
 
+    The learning rate means what it means for SGD: a rate that suits SGD suits this. A large ε gives
+    SGD's step, a small one equalizes the speed of all directions that Ĝ sees and trusts that the
+    others are flat. By default ε and the gain γ tune themselves at each step, from the gradient
+    after the last step: where the slope along the last direction shrank faster than the slope along
+    the last gradient, ε rises; where more of the slope is left than a quarter, γ rises, up to 100;
+    where less is left, γ falls. A step that went beyond twice the lowest point of its line is taken
+    back to that point. The first step is in no direction longer than SGD's.
+
     Args:
       num_basis: M, the rank of the metric.
-      damping: ε, or a `wng.Damping` (relative to the metric, or adaptive). An adaptive one needs
+      damping: None for the rule above; or a fixed ε or a `wng.Damping` (relative to the metric, or
+        adaptive), which give the paper's plain :math:`(\hat G + ε I)^{-1} g`. An adaptive one needs
         two more arguments of `update`: value, the loss of this batch, and value_fn, which maps
         parameters to that loss.
       basis: fixed basis, such as `polynomial_basis`, in place of the kernel basis that is drawn
@@ -191,17 +206,27 @@ def scale_by_wasserstein(
         (M + 1)·p numbers, is then part of the state.
 
     Returns:
-      An `optax.GradientTransformationExtraArgs` that works inside jit, scan and vmap.
+      An `optax.GradientTransformationExtraArgs` that works inside jit, scan and vmap. By default
+      its state holds 3p numbers.
 
     Note:
-      * Where p > M, gradients outside the row space of J are scaled by 1/ε: choose ε with the
-        learning rate in mind, normalize or clip after, or make ε relative to the metric.
-      * Fallbacks and dropped steps are those of `scale_by_metric`. (Behaviors that are not finite
-        raise an error outside jit, where their values are known.)
+      * The paper has no γ, and adapts ε by the reduction ratio of the loss: that is
+        `wng.Damping(1e-5, every=5)`. The default needs no loss.
+      * The rule expects SGD to follow; clipping and schedules may stand between. Once the
+        parameters have moved otherwise than against the direction (momentum, Adam), γ is the
+        largest that makes no step longer than SGD's in any direction, and only ε is tuned. Such
+        optimizers often gain more from a `Damping`.
+      * With a `Damping`, gradients outside the row space of J are scaled by 1/ε where p > M:
+        choose ε with the learning rate in mind, clip after, or make ε relative to the metric.
+      * Fallbacks and dropped steps are those of `scale_by_metric`, except that the default takes
+        the last step back where it drops one. (Behaviors that are not finite raise an error outside
+        jit, where their values are known.)
+      * Where there are fewer than M samples, basis functions repeat, which changes nothing.
 
     References:
       Moskovitz et al., Efficient Wasserstein Natural Gradients for Reinforcement Learning,
-      ICLR 2021. Arbel et al., Kernelized Wasserstein Natural Gradient, ICLR 2020.
+      ICLR 2021. Arbel et al., Kernelized Wasserstein Natural Gradient, ICLR 2020. Barzilai and
+      Borwein, Two-Point Step Size Gradient Methods, 1988 (the rule for γ).
     """
     check_count(num_basis, "num_basis", 1)
     if bandwidth is not None:
@@ -237,13 +262,15 @@ def scale_by_wasserstein(
                 raise ValueError(
                     "scale_by_wasserstein draws its basis at random: pass key=… to update()."
                 )
-            return kernel_basis(key, X, num_basis, bandwidth=bandwidth)
+            return kernel_basis(
+                key, X, num_basis, bandwidth=bandwidth, replace=num_basis > X.shape[0]
+            )
 
         def metric_fn(params: Any) -> LowRank:
             try:
                 return estimate(params)
             except (TypeError, AttributeError, KeyError, IndexError) as error:
-                if not _hides(params):
+                if not hides(params):
                     raise
                 raise ValueError(
                     "a wrapper such as optax.masked hides some parameters from behavior_fn and "
@@ -271,23 +298,3 @@ def scale_by_wasserstein(
         return scale.update(updates, state, params, metric_fn=metric_fn, **extra)
 
     return optax.GradientTransformationExtraArgs(scale.init, update_fn)
-
-
-def fill_masked(visible: Any, params: Any) -> Any:
-    """The parameters in `visible`, and those of `params` where `optax.masked` has hidden them.
-
-    Args:
-      visible: pytree in which `optax.MaskedNode` stands for hidden parameters.
-      params: all parameters.
-    """
-    return jax.tree.map(
-        lambda seen, full: full if _is_masked(seen) else seen, visible, params, is_leaf=_is_masked
-    )
-
-
-def _hides(params: Any) -> bool:
-    return any(map(_is_masked, jax.tree.leaves(params, is_leaf=_is_masked)))
-
-
-def _is_masked(leaf: Any) -> bool:
-    return isinstance(leaf, optax.MaskedNode)
