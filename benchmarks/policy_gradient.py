@@ -40,9 +40,8 @@ class Contender:
 
 def ours(name: str, **settings: Any) -> Contender:
     """A method of wng."""
-    trainer = Trainer(
-        ENV, preset(name.split()[0].lower(), num_envs=ENVS, rollout=ROLLOUT, **settings), 0
-    )
+    config = preset(name.split()[0].lower(), num_envs=ENVS, rollout=ROLLOUT, **settings)
+    trainer = Trainer(envs.resolve(ENV, config.backend), config, 0)
 
     def run(iterations: int) -> tuple[float, float, float]:
         rows = [trainer.iterate() for _ in range(iterations)]

@@ -1,147 +1,222 @@
-"""How the `tuned` settings were found: the same small search for every method.
+"""How the `tuned` settings are found: one protocol, with the same budget for every method.
 
-    python benchmarks/tune.py --out results/policy_gradient/tuning.csv
+    python benchmarks/tune.py                              # everything that is missing
+    python benchmarks/tune.py --methods ppo trpo wtrpo     # these first
+    python benchmarks/tune.py --report                     # the tables, without training
 
-Three candidates a method, two tasks, tuning seeds that no other result here uses, 100,000 steps.
-The score of a run is the mean return of its last quarter; of a candidate, the mean over the tasks
-of its score divided by the best that any method's candidate reached there. Runs that are in the
-file already are not repeated. About half an hour on 2 idle cores; prints the winners at the end.
+Six candidates a method, 300,000 steps on each of four tasks with seed 100; the best two by mean
+rank run again with seeds 101 and 102, and the mean rank over all tasks and seeds decides. Ranks are
+of the deterministic return, the mean of 20 episodes after training. No other task, and no seed
+below 100, is used here. Rows that are in the file are not repeated, so it can be stopped at any
+time. A run takes one to two minutes on one core; all nine methods about ten hours on two.
 """
 
 import argparse
-import csv
 import itertools
 import json
 import os
-import subprocess
-import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-TASKS = (("InvertedDoublePendulum-v5", 100), ("Hopper-v5", 101))
-STEPS = 100_000
-# Natural gradients: few, large minibatches, plain steps whose length is steered by KL.
-NATURAL = {"optimizer": "sgd", "learning_rate": 0.01, "minibatch": 1024, "epochs": 5} | {
-    "steer": True,
-    "kl_target": 0.02,
-}
-KERNEL = NATURAL | {"num_basis": 100, "damping": 0.005, "refresh_every": 2}
-CANDIDATES: dict[str, list[dict[str, object]]] = {
+import numpy as np
+from pool import append, read, run_missing, train
+from scipy.stats import rankdata
+
+import wng
+from wng.policy_gradient.methods import METHODS
+
+TASKS = ("Hopper-v5", "InvertedDoublePendulum-v5", "Walker2d-v5", "Reacher-v5")
+FIRST, MORE = 100, (101, 102)  # seeds
+STEPS = 300_000
+HEADER = [
+    *("method", "candidate", "settings", "env", "seed"),
+    *("deterministic", "training", "std", "kl", "seconds"),
+]
+Settings = dict[str, Any]
+
+# Natural gradients through an optimizer: few, large minibatches, plain steps steered by KL.
+SGD: Settings = {"optimizer": "sgd", "learning_rate": 0.01, "minibatch": 1024, "epochs": 5}
+NATURAL: Settings = SGD | {"steer": True, "kl_target": 0.02}
+FISHER: Settings = {"damping": 0.1, "relative_damping": False}
+STEERED: Settings = {"steer": True, "kl_target": 0.02}
+KERNEL: Settings = NATURAL | {"num_basis": 100, "refresh_every": 2}
+POLICY: Settings = KERNEL | {"basis": "policy", "damping": 0.1}
+APART: Settings = {"damping": 0.1, "basis": "policy", "kl_target": 0.02, "std_share": 0.015}
+CANDIDATES: dict[str, list[Settings]] = {
+    "ppo": [
+        {"learning_rate": 3e-4},
+        {"learning_rate": 1e-3, "minibatch": 256},
+        {"learning_rate": 3e-4, "rollout": 1024},
+        {"learning_rate": 3e-4} | STEERED,
+        {"learning_rate": 3e-4} | STEERED | {"kl_target": 0.01},
+        {"learning_rate": 1e-4},
+    ],
+    "trpo": [
+        FISHER | {"kl_target": 0.01},
+        FISHER | {"kl_target": 0.02},
+        FISHER | {"kl_target": 0.01, "momentum": 0.9},
+        FISHER | {"kl_target": 0.02, "momentum": 0.9},
+        {"damping": 0.1, "kl_target": 0.02},
+        {"damping": 0.1, "kl_target": 0.02, "momentum": 0.9},
+    ],
+    "npg": [
+        NATURAL | FISHER,
+        NATURAL | FISHER | {"kl_target": 0.01},
+        NATURAL | FISHER | {"damping": 0.01},
+        NATURAL | {"damping": 0.1},
+        NATURAL | FISHER | {"minibatch": 512},
+        {"learning_rate": 1e-4} | FISHER,
+    ],
+    "wnpg": [
+        KERNEL,
+        KERNEL | {"damping": 0.1},
+        POLICY,
+        POLICY | {"kl_target": 0.01},
+        POLICY | {"damping": 0.03},
+        POLICY | {"minibatch": 512, "refresh_every": 4},
+    ],
+    "wtrpo": [
+        APART,
+        APART | {"std_share": 0.05},
+        APART | {"std_share": 0.0},
+        APART | {"kl_target": 0.01},
+        APART | {"momentum": 0.9},
+        APART | {"momentum": 0.9, "damping": 0.3},
+    ],
     "pg": [
         {"learning_rate": 1e-4},
         {"learning_rate": 3e-4},
-        {"learning_rate": 1e-4, "steer": True, "kl_target": 0.02},
-    ],
-    "ppo": [
-        {"learning_rate": 3e-4},
-        {"learning_rate": 1e-3},
-        {"learning_rate": 3e-4, "steer": True, "kl_target": 0.02},
+        {"learning_rate": 3e-5},
+        {"learning_rate": 1e-4} | STEERED,
+        {"learning_rate": 3e-4} | STEERED,
+        {"learning_rate": 3e-4} | STEERED | {"kl_target": 0.01},
     ],
     "ppokl": [
         {"learning_rate": 3e-4},
         {"learning_rate": 1e-3},
         {"learning_rate": 3e-4, "kl_target": 0.02},
-    ],
-    "npg": [
-        NATURAL | {"damping": 0.01},
-        NATURAL | {"damping": 0.1},
-        {"learning_rate": 1e-4, "damping": 0.1},
-    ],
-    "trpo": [
-        {"radius": 0.01, "damping": 0.1},
-        {"radius": 0.02, "damping": 0.1},
-        {"radius": 0.02, "damping": 0.01},
+        {"learning_rate": 1e-3, "minibatch": 256},
+        {"learning_rate": 3e-4, "kl_target": 0.005},
+        {"learning_rate": 1e-4, "kl_target": 0.02},
     ],
     "bgpg": [
-        {"penalty": 1.0, "learning_rate": 1e-4},
-        {"penalty": 1.0, "learning_rate": 3e-4},
-        {"penalty": 1.0, "learning_rate": 1e-4, "steer": True, "kl_target": 0.02},
+        {"learning_rate": 1e-4},
+        {"learning_rate": 3e-4},
+        {"learning_rate": 3e-4, "penalty": 10.0},
+        {"learning_rate": 3e-4, "penalty": 0.1},
+        {"learning_rate": 1e-4} | STEERED,
+        {"learning_rate": 3e-4} | STEERED,
     ],
-    "wnpg": [KERNEL, KERNEL | {"kl_target": 0.01}, KERNEL | {"damping": 0.002}],
     "bgwnpg": [
         KERNEL | {"penalty": 0.1},
         KERNEL | {"penalty": 1.0},
-        KERNEL | {"penalty": 0.1, "kl_target": 0.01},
+        POLICY | {"penalty": 0.1},
+        POLICY | {"penalty": 1.0},
+        POLICY | {"penalty": 10.0},
+        POLICY | {"penalty": 1.0, "kl_target": 0.01},
     ],
-    "wtrpo": [{"kl_target": 0.01}, {"kl_target": 0.02}, {"kl_target": 0.02, "damping": 0.002}],
 }
-HEADER = ["method", "candidate", "settings", "env", "seed", "score"]
+Job = tuple[str, int, str, int]  # method, candidate, task, seed
 
 
-def run(method: str, index: int, env: str, seed: int) -> list[object]:
+def run(job: Job) -> list[object]:
     """Train one candidate; its row."""
-    import numpy as np
-
-    import wng
-    from wng.policy_gradient.methods import METHODS
-
+    method, index, env, seed = job
     settings = CANDIDATES[method][index]
     # From the configuration's own defaults: a candidate is what it says and nothing else.
-    chosen: dict[str, Any] = {**METHODS[method].axes, **settings}
-    config = wng.Config(**chosen)
-    agent = wng.Agent(env, method, seed, config=config)
-    returns: list[float] = []
-    agent.learn(STEPS, progress=False, callback=lambda _, row: returns.append(row["return"]))
+    chosen: Settings = {**METHODS[method].axes, **settings}
+    agent = wng.Agent(env, method, seed, config=wng.Config(**chosen))
+    found = train(agent, STEPS)
     agent.close()
-    if agent.steps < STEPS:
-        raise SystemExit("stopped before the end: no score.")
-    score = float(np.nanmean(returns[-len(returns) // 4 :]))
-    return [method, index, json.dumps(settings), env, seed, score]
+    return [method, index, json.dumps(settings), env, seed, *map(float, found.values())]
+
+
+def finished(path: Path) -> dict[Job, float]:
+    """Deterministic returns of the rows in the file."""
+    rows = read(path)
+    for row in rows:
+        if json.loads(row["settings"]) != CANDIDATES[row["method"]][int(row["candidate"])]:
+            raise SystemExit(
+                f"{path}: candidate {row['candidate']} of {row['method']} has other settings now: "
+                "delete its rows, or add the new one at the end of the list."
+            )
+    return {
+        (r["method"], int(r["candidate"]), r["env"], int(r["seed"])): float(r["deterministic"])
+        for r in rows
+    }
+
+
+def mean_ranks(
+    method: str, found: dict[Job, float], indices: list[int], seeds: Iterable[int]
+) -> dict[int, float] | None:
+    """Mean rank of each candidate over tasks and seeds, 1 being the best; None if rows miss."""
+    pairs = list(itertools.product(TASKS, seeds))
+    jobs = [[(method, index, env, seed) for index in indices] for env, seed in pairs]
+    if not all(job in found for row in jobs for job in row):
+        return None
+    returns = [[found[job] for job in row] for row in jobs]
+    return dict(zip(indices, rankdata(-np.array(returns), axis=1).mean(axis=0), strict=True))
+
+
+def best_two(method: str, found: dict[Job, float]) -> list[int]:
+    """The candidates that run again; none while the first round is not complete."""
+    ranks = mean_ranks(method, found, list(range(len(CANDIDATES[method]))), [FIRST])
+    return [] if ranks is None else sorted(sorted(ranks, key=lambda index: ranks[index])[:2])
+
+
+def missing(methods: list[str], found: dict[Job, float]) -> list[Job]:
+    """What can run now and has not, in order."""
+    jobs: list[Job] = []
+    for method in methods:
+        indices = range(len(CANDIDATES[method]))
+        jobs += [(method, i, env, FIRST) for i in indices for env in TASKS]
+        again = itertools.product(best_two(method, found), TASKS, MORE)
+        jobs += [(method, i, env, seed) for i, env, seed in again]
+    return [job for job in jobs if job not in found]
+
+
+def report(methods: list[str], found: dict[Job, float]) -> None:
+    """Each method's candidates with their ranks, and the winner."""
+    for method in methods:
+        two = best_two(method, found)
+        first = mean_ranks(method, found, list(range(len(CANDIDATES[method]))), [FIRST])
+        final = mean_ranks(method, found, two, [FIRST, *MORE]) if two else None
+        print(f"\n{method}")
+        for index, settings in enumerate(CANDIDATES[method]):
+            returns = [found.get((method, index, env, FIRST), np.nan) for env in TASKS]
+            shown = " ".join(f"{x:8.1f}" for x in returns)
+            rank = f"{first[index]:.2f}" if first else "  – "
+            again = f"{final[index]:.2f}" if final and index in final else "  – "
+            print(f"  {index} {rank} {again} {shown}  {json.dumps(settings)}")
+        if final:
+            print(f"  winner: {min(final, key=lambda index: final[index])}")
 
 
 def main() -> None:
     """Run what is missing, as many at a time as there are cores."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--out", type=Path, default=Path("results/policy_gradient/tuning.csv"))
-    parser.add_argument("--one", nargs=4, help="internal: train one candidate and append its row")
+    parser.add_argument("--methods", nargs="+", choices=list(CANDIDATES), default=list(CANDIDATES))
+    parser.add_argument("--cores", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--report", action="store_true", help="print the tables and stop")
+    parser.add_argument("--one", nargs=4, help=argparse.SUPPRESS)  # train one and append its row
     args = parser.parse_args()
     if args.one:
         method, index, env, seed = args.one
-        row = run(method, int(index), env, int(seed))
-        with args.out.open("a", newline="") as file:
-            csv.writer(file).writerow(row)
+        append(args.out, run((method, int(index), env, int(seed))))
         return
-    args.out.parent.mkdir(parents=True, exist_ok=True)
-    if not args.out.exists():
-        args.out.write_text(",".join(HEADER) + "\n")
-    with args.out.open() as file:
-        done = {(r["method"], r["candidate"], r["env"], r["seed"]) for r in csv.DictReader(file)}
-    grid = itertools.product(TASKS, range(3), CANDIDATES)
-    waiting = [(m, str(i), env, str(seed)) for (env, seed), i, m in grid]
-    waiting = [job for job in waiting if job not in done]
-    running: list[subprocess.Popen[bytes]] = []
-    for number, job in enumerate(waiting):
-        print(f"{number + 1}/{len(waiting)}", *job, flush=True)
-        command = [sys.executable, __file__, "--out", str(args.out), "--one", *job]
-        running.append(subprocess.Popen(command, env=os.environ | {"WNG_THREADS": "1"}))
-        while len(running) >= (os.cpu_count() or 1):
-            running = [p for p in running if not _ended(p)]
-    for process in running:
-        process.wait()
-    print_winners(args.out)
-
-
-def print_winners(path: Path) -> None:
-    """Each method's candidates, best first, by their normalized score."""
-    with path.open() as file:
-        rows = list(csv.DictReader(file))
-    best = {env: max(float(r["score"]) for r in rows if r["env"] == env) for env, _ in TASKS}
-    for method in CANDIDATES:
-        found: dict[str, list[float]] = {}
-        for row in (r for r in rows if r["method"] == method):
-            score = float(row["score"]) / best[row["env"]]
-            found.setdefault(row["settings"], []).append(score)
-        for settings, scores in sorted(found.items(), key=lambda item: -sum(item[1])):
-            each = " ".join(f"{score:.3f}" for score in scores)
-            print(f"{method:7} {sum(scores) / len(TASKS):.3f} ({each}) {settings}")
-
-
-def _ended(process: "subprocess.Popen[bytes]") -> bool:
-    try:
-        process.wait(timeout=0.2)
-    except subprocess.TimeoutExpired:
-        return False
-    return True
+    if not args.report:
+        run_missing(
+            __file__,
+            args.out,
+            HEADER,
+            lambda: missing(args.methods, finished(args.out)),
+            args.cores,
+        )
+    report(args.methods, finished(args.out))
 
 
 if __name__ == "__main__":

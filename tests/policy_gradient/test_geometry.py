@@ -135,6 +135,26 @@ def test_output_metric_solves_like_the_dense_matrix(kind: str) -> None:
     np.testing.assert_allclose(solution, expected, rtol=1e-3, atol=1e-3 * np.abs(expected).max())
 
 
+def test_solve_of_a_metric_of_low_rank_is_finite_and_right() -> None:
+    """Two actions in two states: conjugate gradients are done after a few steps of many."""
+    networks = init_networks(jax.random.key(0), 1, 2, discrete=True, hidden=(8,), log_std=0.0)
+    states = jnp.tile(jnp.array([[-1.0], [1.0]]), (512, 1))
+    theta, unravel = ravel_pytree(networks.policy)
+    J = np.asarray(jax.jacobian(lambda t: unravel(t)(states[:2]).logits)(theta), np.float64)
+    p = np.asarray(jax.nn.softmax(networks.policy(states[:2]).logits), np.float64)
+    H = np.stack([np.diag(row) - np.outer(row, row) for row in p])
+    G = np.einsum("nap,nab,nbq->pq", J, H, J) / 2
+    g = np.einsum("nap,na->p", J, [[1.0, -1.0], [-1.0, 1.0]])
+
+    @jax.jit
+    def solve(networks: Networks, g: jax.Array) -> jax.Array:
+        return OutputMetric(networks, states, fisher.curvature, 50).solve(g, jnp.asarray(0.1))
+
+    expected = np.linalg.solve(G + 0.1 * np.eye(len(G)), g)
+    found = solve(networks, jnp.asarray(g, jnp.float32))
+    np.testing.assert_allclose(found, expected, atol=1e-4 * np.abs(expected).max())
+
+
 # The kernel metric
 
 
@@ -280,6 +300,50 @@ def test_reparameterized_behaviors_are_the_policys_in_the_windows_states() -> No
     error = np.exp(-0.7) / np.sqrt(4000)
     assert abs(X[:, 2].mean() - (0.5 - 0.6)) < 4 * error
     assert X[:, 2].std() == pytest.approx(np.exp(-0.7), rel=0.05)
+
+
+# The basis of policies
+
+
+def test_policy_basis_comes_near_the_exact_metric_without_action_noise() -> None:
+    """Against E_s W₂² formed densely, for one hidden layer and three actions."""
+    networks = NETWORKS[False]
+    exact = dense_output_metric(networks, "wasserstein")
+    windows = single_steps(STATES, jnp.zeros((10, 3)), jnp.zeros(10))
+    data = Data(None, windows, None, None)
+
+    def errors(**settings) -> float:
+        problem = make_problem(action_size=3, **settings)
+        drawn = [
+            matrix(kernel.metric(problem, networks, data, jax.random.key(k))) for k in range(3)
+        ]
+        return max(np.linalg.norm(G - exact) / np.linalg.norm(exact) for G in drawn)
+
+    few, all_states = errors(basis="policy", num_basis=6), errors(basis="policy", num_basis=36)
+    assert all_states < 1e-3
+    assert few > 0.05
+    assert errors(basis="kernel", num_basis=10) > 10 * all_states
+
+
+def test_policy_basis_of_discrete_actions_measures_probabilities() -> None:
+    """With as many centers as states it is E_s[(∂π/∂θ)ᵀ(∂π/∂θ)]."""
+    networks = NETWORKS[True]
+    theta, unravel = ravel_pytree(networks.policy)
+    J = jax.jacobian(lambda t: jax.nn.softmax(unravel(t)(STATES).logits))(theta)
+    J = np.asarray(J).reshape(-1, theta.size)
+    windows = single_steps(STATES, jnp.zeros(10, int), jnp.zeros(10))
+    problem = make_problem(discrete=True, action_size=3, basis="policy", num_basis=33)
+    found = kernel.metric(problem, networks, Data(None, windows, None, None), jax.random.key(0))
+    exact = J.T @ J / len(STATES)
+    assert np.linalg.norm(matrix(found) - exact) < 1e-3 * np.linalg.norm(exact)
+    assert found.eigenvalues.shape == (min(kernel.rank(problem), theta.size),)
+
+
+def test_policy_basis_needs_single_states() -> None:
+    with pytest.raises(ValueError, match="--embedding state-action, or --basis kernel"):
+        make_problem("actions", basis="policy")
+    with pytest.raises(ValueError, match="raise num_basis=5"):
+        make_problem(action_size=3, basis="policy", num_basis=5)
 
 
 # The score form

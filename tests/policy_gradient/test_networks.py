@@ -1,3 +1,4 @@
+import itertools
 from functools import partial
 
 import jax
@@ -8,7 +9,7 @@ from jax.flatten_util import ravel_pytree
 from scipy import stats
 
 import wng
-from wng.policy_gradient.networks import Categorical, Gaussian, init_networks
+from wng.policy_gradient.networks import MLP, Categorical, Gaussian, init_networks
 
 RNG = np.random.default_rng(0)
 MEAN, OTHER_MEAN = RNG.normal(size=(2, 5, 3))
@@ -129,3 +130,11 @@ def test_initialization_is_orthogonal_with_the_stated_scales() -> None:
     discrete = make(discrete=True).policy
     assert discrete.log_std is None
     assert isinstance(discrete(jnp.zeros((3, 6))), Categorical)
+
+
+def test_layers_that_are_drawn_together_are_those_of_jax() -> None:
+    sizes, scales, key = (3, 8, 8, 5, 9), (2**0.5, 2**0.5, 2**0.5, 0.01), jax.random.key(4)
+    layers = zip(jax.random.split(key, 4), scales, itertools.pairwise(sizes), strict=True)
+    expected = [jax.nn.initializers.orthogonal(scale)(k, shape) for k, scale, shape in layers]
+    for weight, layer in zip(MLP(key, sizes, 0.01).weights, expected, strict=True):
+        np.testing.assert_allclose(weight, layer, rtol=1e-5, atol=1e-6)

@@ -29,6 +29,7 @@ GEOMETRIES: "Registry[Geometry]" = Registry(
         "fisher": "wng.policy_gradient.geometry:fisher",
         "wasserstein": "wng.policy_gradient.kernel:kernel",
         "wasserstein-exact": "wng.policy_gradient.geometry:wasserstein_exact",
+        "wasserstein-auto": "wng.policy_gradient.kernel:auto",
     },
 )
 STEPS: "Registry[Step]" = Registry(

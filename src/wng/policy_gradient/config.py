@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from wng.behavior.embedding import EMBEDDINGS
 from wng.policy_gradient.axes import GEOMETRIES, PROXIMITIES, STEPS
 from wng.runs.settings import Limits
 
@@ -18,10 +19,11 @@ class Config:
     wasserstein, or module:object."""
     geometry: str = "euclidean"
     """Local metric that turns the gradient into a direction: euclidean, fisher, wasserstein (the
-    paper's kernel estimator), wasserstein-exact (Gaussian policies), or module:object."""
+    paper's kernel estimator), wasserstein-exact (closed form for Gaussian policies),
+    wasserstein-auto (the closed form where it applies, else the estimator), or module:object."""
     step: str = "optimizer"
     """What is done with a batch: optimizer (epochs of minibatches), trust_region (one step of a
-    given length), or module:object."""
+    given KL divergence), or module:object."""
 
     num_envs: int = 8
     """Number of environments stepped at once."""
@@ -72,8 +74,8 @@ class Config:
     penalty: float = 1.0
     """Weight β of the penalty with proximity=kl (its initial value) or wasserstein."""
     kl_target: float = 0.01
-    """KL divergence per iteration that steer, the weight of proximity=kl, and a trust region in
-    W₂ aim at."""
+    """KL divergence per iteration: the length of a trust-region step, and what steer and the
+    weight of proximity=kl aim at."""
     penalty_embedding: str = "state-action"
     """Behavior that proximity=wasserstein compares: state-action (the actions in each state),
     trajectory-actions (those of a stretch of trajectory), or any other embedding with
@@ -105,10 +107,15 @@ class Config:
     jacobian: Literal["auto", "reparam", "score"] = "auto"
     """Form of the Jacobian of the kernel metric. auto: reparam for continuous actions where the
     embedding allows it, otherwise score."""
+    basis: Literal["kernel", "policy"] = "kernel"
+    """Functions that the transport potential is sought in with geometry=wasserstein: kernel
+    (derivatives of a Gaussian kernel, for any embedding) or policy (local in the state and linear
+    in the policy's outputs, for embedding=state-action; free of action noise)."""
     num_basis: int = 200
     """M, the rank of the kernel metric."""
     bandwidth: float = 0.5
-    """Bandwidth of the kernel, as a multiple of the root-mean-square distance of behaviors."""
+    """Bandwidth of the kernel with basis=kernel, as a multiple of the root-mean-square distance
+    of behaviors."""
     metric_samples: int = 512
     """Number of behaviors that the kernel metric is estimated from; at most one per step."""
     refresh_every: int = 1
@@ -124,8 +131,12 @@ class Config:
     cg_iterations: int = 10
     """Conjugate-gradient iterations with geometry=fisher or wasserstein-exact."""
 
-    radius: float = 0.01
-    """Length of the first trust-region step: mean KL with geometry=fisher, otherwise W₂²."""
+    momentum: float = 0.0
+    """Share of the last trust-region direction that is kept where the metric says little."""
+    std_share: float = 0.0
+    """Largest share of kl_target that σ may use for a step of its own, with step=trust_region and
+    continuous actions. Its length follows from the averaged gradient of σ and its noise. 0 moves σ
+    with the mean."""
     backtracks: int = 10
     """Number of times a trust-region step is halved before it is given up."""
 
@@ -144,11 +155,16 @@ class Config:
 
 
 LIMITS = Limits(
-    registries={"proximity": PROXIMITIES, "geometry": GEOMETRIES, "step": STEPS},
+    registries={
+        "proximity": PROXIMITIES,
+        "geometry": GEOMETRIES,
+        "step": STEPS,
+        "penalty_embedding": EMBEDDINGS,
+    },
     at_least={"adapt_damping": 0, "backtracks": 0, "dual_steps": 0},
     any_sign=("log_std",),
-    at_most_one=("gamma", "gae_lambda"),
-    may_be_zero=("gae_lambda", "gamma", "penalty", "value_weight"),
+    at_most_one=("gamma", "gae_lambda", "momentum", "std_share"),
+    may_be_zero=("gae_lambda", "gamma", "momentum", "penalty", "std_share", "value_weight"),
 )
 # Groups of flags in --help, by the first setting of each.
 GROUPS = {
@@ -158,5 +174,5 @@ GROUPS = {
     "optimizer": "optimizer",
     "clip_range": "proximity",
     "embedding": "geometry",
-    "radius": "trust_region",
+    "momentum": "trust_region",
 }

@@ -10,7 +10,7 @@ by conjugate gradients. `wasserstein`, the paper's kernel estimator, is in `kern
 
 import abc
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -24,17 +24,6 @@ from wng.estimator.transform import scale_by_metric
 from wng.policy_gradient.batch import Data
 from wng.policy_gradient.networks import Categorical, Networks
 from wng.policy_gradient.problem import Problem
-
-
-class Distance(NamedTuple):
-    """What a geometry measures: uᵀGu = `scale` × the distance of a small step u.
-
-    A trust region limits it if it `is_kl`; otherwise KL steers the radius, because a fixed W₂
-    becomes a huge step in likelihood as σ shrinks.
-    """
-
-    scale: float
-    is_kl: bool
 
 
 class Identity(eqx.Module):
@@ -51,10 +40,13 @@ class Identity(eqx.Module):
 
 
 class Geometry(abc.ABC):
-    """The base class of geometries: a metric, and what its distance means."""
+    """The base class of geometries."""
 
     needs_behaviors = False  # whether the metric depends on the embedding Φ
-    distance = Distance(1.0, is_kl=False)  # squared distance
+
+    def suited(self, discrete: bool) -> "Geometry":
+        """The geometry for a kind of actions: this one, unless it stands for several."""
+        return self
 
     def check(self, problem: Problem) -> None:
         """Raise a ValueError if this geometry does not apply to the problem."""
@@ -116,17 +108,30 @@ class OutputMetric(eqx.Module):
         return product
 
     def solve(self, g: Float[Array, " p"], damping: Array) -> Float[Array, " p"]:
-        """(G + εI)⁻¹ g by conjugate gradients."""
+        """(G + εI)⁻¹ g by conjugate gradients, which stop where float32 ends.
+
+        `jax.scipy.sparse.linalg.cg` goes on to NaN here where the metric has a low rank, as with
+        two discrete actions.
+        """
         product = self.products()
-        return jax.scipy.sparse.linalg.cg(
-            lambda v: product(v) + damping * v, g, tol=1e-6, maxiter=self.iterations
-        )[0]
+        enough = 1e-12 * (g @ g)
+
+        def iterate(_: int, now: tuple[Array, Array, Array, Array]) -> tuple:
+            x, residual, v, square = now
+            image = product(v) + damping * v
+            curvature = v @ image
+            goes_on = (square > enough) & (curvature > 0)
+            length = jnp.where(goes_on, square / jnp.where(goes_on, curvature, 1), 0)
+            left = residual - length * image
+            turn = jnp.where(goes_on, (left @ left) / jnp.where(goes_on, square, 1), 0)
+            return x + length * v, left, left + turn * v, left @ left
+
+        start = (jnp.zeros_like(g), g, g, g @ g)
+        return jax.lax.fori_loop(0, self.iterations, iterate, start)[0]
 
 
 class Fisher(Geometry):
     """The geometry of the KL divergence (NPG, TRPO)."""
-
-    distance = Distance(2.0, is_kl=True)  # KL = ½ uᵀFu
 
     def curvature(self, outputs: Any, tangent: Any) -> Any:
         """Hessian of KL in the outputs of the policy, applied to a tangent."""
@@ -140,8 +145,6 @@ class Fisher(Geometry):
 
 class WassersteinExact(Fisher):
     """The closed form of E_s W₂² for Gaussian policies: the reference for the kernel estimator."""
-
-    distance = Geometry.distance
 
     def check(self, problem: Problem) -> None:
         """The closed form is that of Gaussians."""

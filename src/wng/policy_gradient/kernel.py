@@ -9,13 +9,15 @@ import optax
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
+from wng.behavior.embedding import find_embedding
 from wng.estimator.basis import KernelBasis, kernel_basis
+from wng.estimator.conditional import conditional_basis
 from wng.estimator.jacobian import behaviors_and_pullback, jacobian_score
 from wng.estimator.metric import LowRank, WassersteinMetric
 from wng.estimator.transform import scale_by_metric
 from wng.policy_gradient.batch import Data
-from wng.policy_gradient.geometry import Geometry
-from wng.policy_gradient.networks import Networks
+from wng.policy_gradient.geometry import Geometry, wasserstein_exact
+from wng.policy_gradient.networks import Networks, Policy
 from wng.policy_gradient.problem import Problem
 
 
@@ -50,11 +52,29 @@ class Kernel(Geometry):
 
     needs_behaviors = True
 
+    def check(self, problem: Problem) -> None:
+        """The basis of policies is one of actions in single states."""
+        config = problem.config
+        if config.basis == "kernel":
+            return
+        if problem.behaviors.embedding != find_embedding("state-action"):
+            raise ValueError(
+                f"basis=policy sees the actions in each state, and the embedding is "
+                f"'{config.embedding}': use --embedding state-action, or --basis kernel."
+            )
+        if config.num_basis < self.coordinates(problem):
+            raise ValueError(
+                f"basis=policy has a function for each of the {self.coordinates(problem)} outputs "
+                f"of the policy: raise num_basis={config.num_basis}."
+            )
+
     def metric(
         self, problem: Problem, networks: Networks, data: Data, key: PRNGKeyArray
     ) -> LowRank:
         """Ĝ = JᵀL†J over the parameters that Φ depends on (Algorithm `KWNG_3`)."""
         config, behaviors, windows = problem.config, problem.behaviors, data.windows
+        if config.basis == "policy":
+            return self.policy_metric(problem, networks, windows.observations[:, 0], key)
         key_behavior, key_basis, key_index = jax.random.split(key, 3)
         theta = behaviors.parameters(networks)
 
@@ -83,16 +103,54 @@ class Kernel(Geometry):
             )
         return WassersteinMetric(basis, X, J, rescale=config.rescale).spectrum
 
+    def policy_metric(
+        self, problem: Problem, networks: Networks, states: Array, key: PRNGKeyArray
+    ) -> LowRank:
+        """Ĝ of E_s W₂², a squared Euclidean distance in the policy's coordinates."""
+        config = problem.config
+
+        def behavior(policy: Policy) -> Array:
+            return jnp.concatenate([states, policy(states).coordinates()], axis=1)
+
+        X, pullback = behaviors_and_pullback(behavior, networks.policy)
+        basis = conditional_basis(
+            key,
+            X,
+            config.num_basis,
+            inputs=problem.observation_size,
+            constant=self.coordinates(problem) - problem.action_size,  # σ
+        )
+        return WassersteinMetric(basis, X, pullback(basis), rescale=config.rescale).spectrum
+
     def transform(self, problem: Problem) -> optax.GradientTransformation:
         """The natural gradient in a metric that serves `refresh_every` minibatches."""
         config = problem.config
 
         def empty(params: Any) -> LowRank:
             flat, _ = ravel_pytree(params)
-            number = min(config.num_basis, problem.num_windows)
-            return LowRank.empty(flat.size, number, flat.dtype, rescale=config.rescale)
+            return LowRank.empty(flat.size, self.rank(problem), flat.dtype, rescale=config.rescale)
 
         return scale_by_metric(problem.control, config.refresh_every, empty=empty)
 
+    def rank(self, problem: Problem) -> int:
+        """M, the number of basis functions."""
+        config, windows, actions = problem.config, problem.num_windows, problem.action_size
+        if config.basis == "kernel":
+            return min(config.num_basis, windows)
+        outputs = self.coordinates(problem)
+        return outputs + min((config.num_basis - outputs) // actions, windows) * actions
 
-kernel = Kernel()
+    def coordinates(self, problem: Problem) -> int:
+        """Number of outputs of the policy: probabilities, or means and standard deviations."""
+        return problem.action_size * (1 if problem.discrete else 2)
+
+
+class Auto(Kernel):
+    """The Wasserstein metric of actions: exact for Gaussian policies, else estimated."""
+
+    def suited(self, discrete: bool) -> Geometry:
+        """The closed form where there is one."""
+        return kernel if discrete else wasserstein_exact
+
+
+kernel, auto = Kernel(), Auto()

@@ -20,7 +20,7 @@ class TrainState(NamedTuple):
     """Everything that learning remembers; a checkpoint holds this and the environments' state."""
 
     networks: Networks
-    step: Any  # what the step remembers: its optimizer, or its radius
+    step: Any  # what the step remembers, such as its optimizer
     value_optimizer: Any  # None where the step trains the value function too
     penalty: Float[Array, ""]  # weight β of the proximity's penalty
     observation_moments: Moments

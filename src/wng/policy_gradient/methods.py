@@ -15,11 +15,13 @@ METHODS: dict[str, Method] = {
     "ppo": _method("PPO", "clip", "euclidean", "optimizer", "clipped probability ratio"),
     "ppokl": _method("PPO-KL", "kl", "euclidean", "optimizer", "KL penalty, adaptive weight"),
     "npg": _method("NPG", "none", "fisher", "optimizer", "Fisher natural gradient"),
-    "trpo": _method("TRPO", "none", "fisher", "trust_region", "Fisher, fixed radius in KL"),
+    "trpo": _method("TRPO", "none", "fisher", "trust_region", "Fisher steps of a given KL"),
     "bgpg": _method("BGPG", "wasserstein", "euclidean", "optimizer", "W₂ penalty on behaviors"),
     "wnpg": _method("WNPG", "none", "wasserstein", "optimizer", "Wasserstein natural gradient"),
     "bgwnpg": _method("BG-WNPG", "wasserstein", "wasserstein", "optimizer", "W₂ penalty and WNG"),
-    "wtrpo": _method("WTRPO", "none", "wasserstein", "trust_region", "WNG, steered radius in W₂"),
+    "wtrpo": _method(
+        "WTRPO", "none", "wasserstein-auto", "trust_region", "exact WNG for Gaussians, σ apart"
+    ),
 }
 
 # The paper's released runs: what all methods share, and below what each adds.
@@ -74,26 +76,28 @@ TUNED: dict[str, dict[str, Any]] = {
     "ppo": {"learning_rate": 3e-4, "steer": True, "kl_target": 0.02},
     "ppokl": {"learning_rate": 3e-4, "kl_target": 0.02},
     "npg": NATURAL | FISHER,
-    "trpo": FISHER | {"radius": 0.02},
+    "trpo": FISHER | {"kl_target": 0.0125},
     "bgpg": {"learning_rate": 1e-4, "steer": True, "kl_target": 0.02},
     "wnpg": KERNEL,
     "bgwnpg": KERNEL | {"penalty": 0.1},
-    "wtrpo": {"kl_target": 0.02},
+    "wtrpo": {"damping": 0.1, "kl_target": 0.01, "std_share": 0.015, "basis": "policy"},
 }
 
 
-# Geometries without a method of their own take the presets of another.
-LIKE = {"wasserstein-exact": "wasserstein"}
+# Estimates of one metric share their presets.
+LIKE = dict.fromkeys(("wasserstein-exact", "wasserstein-auto"), "wasserstein")
 
 
 def nearest_method(**axes: str) -> str:
     """The method whose presets suit a combination of your own: same geometry, step, proximity."""
     asked = METHODS["pg"].axes | {name: value for name, value in axes.items() if value}
-    asked["geometry"] = LIKE.get(asked["geometry"], asked["geometry"])
 
     def agreement(name: str) -> list[bool]:
         own = METHODS[name].axes
-        return [own[axis] == asked[axis] for axis in ("geometry", "step", "proximity")]
+        return [
+            LIKE.get(own[axis], own[axis]) == LIKE.get(asked[axis], asked[axis])
+            for axis in ("geometry", "step", "proximity")
+        ]
 
     return max(METHODS, key=agreement)
 

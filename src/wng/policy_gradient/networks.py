@@ -19,11 +19,12 @@ class MLP(eqx.Module):
 
     def __init__(self, key: PRNGKeyArray, sizes: Sequence[int], last_scale: float):
         scales = [2**0.5] * (len(sizes) - 2) + [last_scale]
-        keys = jax.random.split(key, len(scales))
-        self.weights = tuple(
-            jax.nn.initializers.orthogonal(scale)(k, shape)
-            for k, scale, shape in zip(keys, scales, itertools.pairwise(sizes), strict=True)
-        )
+        shapes = list(itertools.pairwise(sizes))
+        # One draw for all layers: each takes XLA a third of a second to compile. The numbers that a
+        # layer needs are the first of its row.
+        most = max(map(math.prod, shapes))
+        rows = jax.vmap(lambda k: jax.random.normal(k, (most,)))(jax.random.split(key, len(shapes)))
+        self.weights = tuple(map(_orthogonal, rows, shapes, scales))
         self.biases = tuple(jnp.zeros(size) for size in sizes[1:])
 
     def __call__(self, x: Float[Array, "... i"]) -> Float[Array, "... o"]:
@@ -31,6 +32,13 @@ class MLP(eqx.Module):
         for weight, bias in zip(self.weights[:-1], self.biases[:-1], strict=True):
             x = jnp.tanh(x @ weight + bias)
         return x @ self.weights[-1] + self.biases[-1]
+
+
+def _orthogonal(drawn: Array, shape: tuple[int, int], scale: float) -> Float[Array, "i o"]:
+    """What `jax.nn.initializers.orthogonal` makes of normal numbers."""
+    Q, R = jnp.linalg.qr(drawn[: math.prod(shape)].reshape(max(shape), min(shape)))
+    Q *= jnp.sign(jnp.diag(R))
+    return scale * (Q if shape[0] >= shape[1] else Q.T)
 
 
 class Gaussian(eqx.Module):
@@ -67,6 +75,10 @@ class Gaussian(eqx.Module):
         """W₂²(self, new) = ‖μ − μ'‖² + ‖σ − σ'‖²."""
         spread = jnp.exp(self.log_std) - jnp.exp(new.log_std)
         return jnp.sum((self.mean - new.mean) ** 2 + spread**2, axis=-1)
+
+    def coordinates(self) -> Array:
+        """(μ, σ), in which W₂ is the Euclidean distance."""
+        return jnp.concatenate([self.mean, jnp.exp(self.log_std)], axis=-1)
 
     def entropy(self) -> Array:
         """Differential entropy."""
@@ -115,6 +127,10 @@ class Categorical(eqx.Module):
     def wasserstein_squared(self, new: Any) -> Array:
         """W₂²(self, new) of one-hot actions, ‖e_i − e_j‖² = 2 apart: twice the total variation."""
         return jnp.sum(jnp.abs(jnp.exp(self.log_probs()) - jnp.exp(new.log_probs())), axis=-1)
+
+    def coordinates(self) -> Array:
+        """π, the mean of the one-hot action."""
+        return jnp.exp(self.log_probs())
 
     def entropy(self) -> Array:
         """−E[log π]."""

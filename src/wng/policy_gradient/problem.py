@@ -39,7 +39,8 @@ class Problem:
     ):
         self.config, self.discrete = config, discrete
         self.observation_size, self.action_size = observation_size, action_size
-        self.proximity, self.geometry, self.step = axes or find_axes(config)
+        self.proximity, geometry, self.step = axes or find_axes(config)
+        self.geometry = geometry.suited(discrete)
         joint = embedding.uses_value and self.geometry.needs_behaviors and self.step.joint
         self.behaviors = Behaviors(embedding, config, discrete, action_size, joint)
         penalty_embedding = find_embedding(config.penalty_embedding)
@@ -59,9 +60,6 @@ class Problem:
             step_size=config.learning_rate,
         )
         if self.geometry.needs_behaviors:
-            self.behaviors.check()
-        if self.proximity.needs_behaviors:
-            self.penalty_behaviors.check()
             self.behaviors.check()
         if self.proximity.needs_behaviors:
             self.penalty_behaviors.check()

@@ -25,12 +25,12 @@ from wng.behavior.distance import (
     random_features,
     squared_distances,
 )
-from wng.estimator.checks import check_memory
 from wng.policy_gradient.batch import Batch, Data
 from wng.policy_gradient.behaviors import Windows
 from wng.policy_gradient.config import Config
 from wng.policy_gradient.networks import Networks
 from wng.policy_gradient.problem import Problem
+from wng.runs.settings import check_memory
 
 
 class Proximity:

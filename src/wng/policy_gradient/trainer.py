@@ -13,7 +13,6 @@ import numpy as np
 
 from wng import envs
 from wng.behavior.embedding import Embedding, as_embedding, find_embedding
-from wng.estimator.checks import check_memory
 from wng.policy_gradient.batch import Batch
 from wng.policy_gradient.config import Config
 from wng.policy_gradient.learner import Learner, TrainState
@@ -21,7 +20,8 @@ from wng.policy_gradient.networks import Policy, action_noise
 from wng.policy_gradient.problem import find_axes
 from wng.policy_gradient.rollouts import collect
 from wng.runs.checkpoint import check_info
-from wng.runs.training import NonFiniteError, Row, check_seed
+from wng.runs.settings import check_memory
+from wng.runs.training import NonFiniteError, Row
 from wng.runs.trees import check_kinds, part, restore_tree, save_tree
 
 RECENT = 100  # episodes in the running mean of the return
@@ -56,11 +56,13 @@ class Trainer:
     horizon = None  # of an episode: the environment's own limit
     newest: Path | None = None  # newest checkpoint that it wrote or was restored from
 
-    def __init__(self, env: str, config: Config, seed: int, embedding: Any = None):
-        self.config, self.seed = config, check_seed(seed)
+    def __init__(
+        self, resolved: envs.ResolvedEnv, config: Config, seed: int, embedding: Any = None
+    ):
+        self.config, self.seed = config, seed
         chosen = find_embedding(config.embedding) if embedding is None else as_embedding(embedding)
-        self.resolved = envs.resolve(env, config.backend)
-        self.spec = spec = self.resolved.spec
+        self.resolved = resolved
+        self.spec = spec = resolved.spec
         widths = [spec.observation_size, *config.hidden, spec.action_size]
         # Policy, value function, and the two moments of Adam, which the latter always has.
         weights = 4 * sum(map(mul, widths, widths[1:-1]))
