@@ -149,3 +149,12 @@ def test_the_start_is_random_of_variance_one_over_inputs(kind) -> None:
     assert not np.array_equal(first["weight"], init(jax.random.key(1))[0]["weight"])
     a, b = (np.asarray(x["weight"]).ravel()[:900] for x in (first, last))
     assert abs(np.corrcoef(a, b)[0, 1]) < 0.2  # the layers do not share their numbers
+
+
+@pytest.mark.parametrize("kind", ["toeplitz", "dense"])
+def test_layers_that_are_drawn_together_are_those_drawn_apart(kind) -> None:
+    key = jax.random.key(4)
+    for number, layer in enumerate(Policy(7, 3, kind, (5, 6)).init(key)):
+        inputs = (7, 5, 6)[number]
+        drawn = jax.random.normal(jax.random.fold_in(key, number), layer["weight"].shape)
+        np.testing.assert_allclose(layer["weight"], drawn / inputs**0.5, rtol=1e-6)

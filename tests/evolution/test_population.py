@@ -13,6 +13,7 @@ import pytest
 from evolution.small_envs import mean_state
 from evolution.tiny import ENV, TINY, without_times
 from wng import envs
+from wng.agents.registry import EVOLUTION
 from wng.behavior.embedding import as_embedding
 from wng.evolution.episodes import Setup
 from wng.evolution.methods import preset
@@ -50,7 +51,8 @@ def trained(
     env: str, executor: Executor | None, iterations: int = 3, **settings: Any
 ) -> tuple[EvolutionTrainer, list]:
     config = preset("wnes", **{**TINY, "horizon": 10, **settings})
-    trainer = EvolutionTrainer(env, config, 3, mean_state, executor)
+    resolved = EVOLUTION.resolve(env, config)
+    trainer = EvolutionTrainer(resolved, config, 3, mean_state, executor)
     rows = [without_times(trainer.iterate()) for _ in range(iterations)]
     trainer.close()
     return trainer, rows

@@ -9,6 +9,7 @@ from jax.flatten_util import ravel_pytree
 
 import wng
 from evolution.tiny import ENV, TINY
+from wng import envs
 from wng.evolution.axes import GEOMETRIES, PROXIMITIES
 from wng.evolution.config import StrategyConfig
 from wng.evolution.geometry import Geometry
@@ -339,7 +340,7 @@ def test_an_axis_of_ones_own_in_a_run(monkeypatch) -> None:
             return -g, jnp.zeros(())
 
     def end(**axes) -> np.ndarray:
-        trainer = EvolutionTrainer(ENV, preset("es", **TINY, **axes), 0)
+        trainer = EvolutionTrainer(envs.resolve(ENV), preset("es", **TINY, **axes), 0)
         trainer.iterate()
         return np.array(trainer.state.center - trainer.initial_state().center)
 

@@ -6,6 +6,7 @@ import pytest
 
 from evolution.small_envs import first_state
 from evolution.tiny import ENV, GENERATION, METHODS, TINY, without_times
+from wng.agents.registry import EVOLUTION
 from wng.behavior.embedding import Embedding
 from wng.evolution.episodes import Episodes
 from wng.evolution.maps import read_maps
@@ -19,7 +20,8 @@ MODULE = "evolution.small_envs:"
 def trainer(
     env: str = ENV, method: str = "wnes", seed: int = 3, function=None, **settings
 ) -> EvolutionTrainer:
-    return EvolutionTrainer(env, preset(method, **{**TINY, **settings}), seed, function)
+    config = preset(method, **{**TINY, **settings})
+    return EvolutionTrainer(EVOLUTION.resolve(env, config), config, seed, function)
 
 
 def center(trained: EvolutionTrainer) -> np.ndarray:
@@ -292,15 +294,9 @@ def test_the_strategy_is_told_the_behaviors(embedding: str) -> None:
 def test_embeddings_of_single_steps_are_refused(name: str) -> None:
     sentence = f"embedding '{name}' looks at single steps, .* need final-state, reward-to-go, "
     with pytest.raises(ValueError, match=sentence):
-        EvolutionTrainer(ENV, preset("wnes", **TINY, embedding=name), 0)
+        trainer(embedding=name)
     with pytest.raises(ValueError, match="looks at single steps"):
         trainer(function=Embedding(first_state, whole=False))
-
-
-@pytest.mark.parametrize("seed", [-1, 2**32, 1.5, "0"])
-def test_a_seed_that_cannot_be_used_is_refused(seed) -> None:
-    with pytest.raises(ValueError, match="seed must be a whole number from 0 to 4294967295"):
-        trainer(seed=seed)
 
 
 def test_seeds_at_the_ends_of_the_range() -> None:

@@ -13,6 +13,7 @@ from wng.envs.mujoco_batch import default_threads
 from wng.envs.resolve import ResolvedEnv
 from wng.envs.workers import why_no_workers
 from wng.evolution.episodes import Episodes, Rollout, Rows, Setup, episodes_key, summarize
+from wng.evolution.members import map_rows
 from wng.evolution.steppers import SteppedEvaluator, gym_stepper, mujoco_stepper
 
 # What an environment must have for a backend (attributes of `env.unwrapped`), the fastest first.
@@ -69,7 +70,7 @@ def compiled_episodes(
     @jax.jit
     def run(members: Any, key: PRNGKeyArray) -> tuple:
         noisy = (rows.array() != rows.center).astype(float)
-        rollout = jax.vmap(episode)(members, rows.keys(key), noisy)
+        rollout = map_rows(episode)(members, rows.keys(key), noisy)
         return *summarize(setup, rollout), rollout.observations[-1]
 
     return run

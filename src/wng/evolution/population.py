@@ -18,9 +18,10 @@ from wng.envs.resolve import ResolvedEnv
 from wng.evolution.config import EvolutionConfig
 from wng.evolution.episodes import Episodes, Rows, Setup
 from wng.evolution.evaluators import make_evaluator
-from wng.evolution.members import member
+from wng.evolution.members import map_rows, member
 from wng.evolution.policies import Policy
 from wng.runs.executor import RETRIES, Executor, LostError
+from wng.runs.setup import set_up_jax
 
 
 def strategy_key(seed: int) -> PRNGKeyArray:
@@ -41,6 +42,7 @@ class Block:
     """Some of the members, generation after generation: makes them and runs their episodes."""
 
     def __init__(self, assignment: Assignment, rows: Rows):
+        set_up_jax()  # where this is another process than the agent's
         self._rows, self._key = rows, strategy_key(assignment.seed)
         self._make = _compiled(assignment.config, assignment.setup.policy, rows)
         self.evaluator = make_evaluator(
@@ -69,7 +71,7 @@ def _compiled(config: EvolutionConfig, policy: Policy, rows: Rows) -> Callable[.
             noisy = member(config, key, generation, center, number)
             return unravel(jnp.where(number == rows.center, center, noisy))
 
-        return jax.vmap(one)(rows.array())
+        return map_rows(one)(rows.array())
 
     return make
 
@@ -84,7 +86,7 @@ class Population:
     def _plan(self) -> None:
         number = self._assignment.config.population + 1
         places = max(1, self._executor.cores()) if self._executor.remote else 1
-        size = max(2, -(-number // places))  # XLA rounds a batch of one differently
+        size = max(2, -(-number // places))
         # The last block starts early enough to be as large: all share one compiled function.
         firsts = [min(first, number - size) for first in range(0, number, size)]
         self._fresh = [k * size - first for k, first in enumerate(firsts)]

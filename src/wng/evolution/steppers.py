@@ -13,6 +13,7 @@ from wng.envs.mujoco_batch import MujocoBatch
 from wng.envs.resolve import ResolvedEnv
 from wng.envs.worker import episode_seed
 from wng.evolution.episodes import Episodes, Rollout, Rows, Setup, episodes_key, summarize
+from wng.evolution.members import map_rows
 
 Stepped = tuple[np.ndarray, np.ndarray, np.ndarray]  # next observations, rewards, episode is over
 
@@ -73,9 +74,9 @@ class SteppedEvaluator:
 @lru_cache(maxsize=8)
 def _compiled(setup: Setup) -> tuple[Any, Any, Any, Any]:
     return (
-        jax.jit(jax.vmap(setup.policy.layers)),
-        jax.jit(jax.vmap(setup.policy.act)),
-        jax.jit(lambda key, rows: jax.vmap(setup.draw_noise)(rows.keys(key)), static_argnums=1),
+        jax.jit(map_rows(setup.policy.layers)),
+        jax.jit(map_rows(setup.policy.act)),
+        jax.jit(lambda key, rows: map_rows(setup.draw_noise)(rows.keys(key)), static_argnums=1),
         jax.jit(partial(summarize, setup)),
     )
 

@@ -12,7 +12,6 @@ from jax.flatten_util import ravel_pytree
 
 from wng import envs
 from wng.behavior.embedding import Embedding, as_embedding, find_embedding
-from wng.estimator.checks import check_memory
 from wng.evolution.axes import GEOMETRIES, PROXIMITIES
 from wng.evolution.config import EvolutionConfig
 from wng.evolution.episodes import Episodes, Setup, behavior_size
@@ -22,7 +21,8 @@ from wng.evolution.population import Assignment, Population, strategy_key
 from wng.evolution.strategy import State, Strategy
 from wng.runs.checkpoint import check_info
 from wng.runs.executor import Executor, LocalExecutor
-from wng.runs.training import NonFiniteError, Row, check_seed
+from wng.runs.settings import check_memory
+from wng.runs.training import NonFiniteError, Row
 from wng.runs.trees import restore_tree, save_tree
 
 COUNTERS = ("iteration", "steps", "fruitless")  # in a checkpoint
@@ -36,19 +36,21 @@ class EvolutionTrainer:
 
     def __init__(
         self,
-        env: str,
+        resolved: envs.ResolvedEnv,
         config: EvolutionConfig,
         seed: int,
         embedding: Any = None,
         executor: Executor | None = None,
     ):
-        self.config, self.seed = config, check_seed(seed)
+        self.config, self.seed = config, seed
         chosen = _find_embedding(config, embedding)
-        self.resolved = envs.resolve(env, "gymnasium")
-        self.spec = spec = self.resolved.spec
+        self.resolved = resolved
+        self.spec = spec = resolved.spec
         horizon = config.horizon or spec.max_episode_steps
         if not horizon:
-            raise ValueError(f"'{env}' has no time limit: set the length of episodes, --horizon.")
+            raise ValueError(
+                f"'{spec.id}' has no time limit: set the length of episodes, --horizon."
+            )
         self.horizon = min(horizon, spec.max_episode_steps or horizon)
         bounds = spec.discrete, spec.action_low, spec.action_high
         self.policy = Policy(
