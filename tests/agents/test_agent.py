@@ -291,6 +291,7 @@ def test_an_embedding_of_ones_own(tmp_path) -> None:
         ({"method": "wnpgs"}, "did you mean 'wnpg'"),
         ({"env": "Blackjack-v1"}, "only Box observations"),
         ({"rollout": 66}, "must be a multiple of num_envs=4"),
+        ({"seed": -1}, "seed must be a whole number from 0 to 4294967295, got -1"),
     ],
 )
 def test_mistakes_are_one_clear_sentence(settings: dict, sentence: str) -> None:

@@ -25,7 +25,7 @@ def job(root: Path, **changes) -> Job:
 
 @pytest.mark.parametrize("config", [CONFIG, wng.EvolutionConfig(hidden=(3, 4))])
 def test_a_job_survives_json(tmp_path, config) -> None:
-    one = job(tmp_path, config=config, resume=True, command="wng train")
+    one = job(tmp_path, config=config, resume=True, command="wng train", eval_every=64)
     assert Job.from_json(json.loads(json.dumps(one.to_json()))) == one
     assert one.folder == tmp_path / "wng-ProbeContextual-v0" / "pg" / "seed2"
     assert one.family is (GRADIENT if config is CONFIG else EVOLUTION)
@@ -61,6 +61,25 @@ def test_a_job_runs_resumes_and_is_not_overwritten(tmp_path) -> None:
     other = dataclasses.replace(CONFIG, learning_rate=0.5)
     with pytest.raises(ValueError, match="learning_rate"):
         run_job(job(tmp_path, steps=256, resume=True, config=other), **quiet)
+
+
+def test_a_job_evaluates_and_resumes_with_its_own_evaluations_alone(tmp_path) -> None:
+    plain = job(tmp_path)
+    assert not {"eval_every", "eval_episodes"} & plain.record.keys()
+    run_job(job(tmp_path, eval_every=64, eval_episodes=2), progress=False)
+    assert len(read_metrics(plain.folder)["return_deterministic"]) == 2
+    more = {"steps": 256, "resume": True}
+    for changes, sentence in [
+        ({}, "eval_every: 64 → not set"),
+        ({"eval_every": 128, "eval_episodes": 2}, "eval_every: 64 → 128"),
+        ({"eval_every": 64, "eval_episodes": 3}, "eval_episodes: 2 → 3"),
+    ]:
+        with pytest.raises(ValueError, match=sentence):
+            run_job(job(tmp_path, **more, **changes), progress=False)
+    run_job(job(tmp_path, **more, eval_every=64, eval_episodes=2), progress=False)
+    evaluations = read_metrics(plain.folder)["return_deterministic"]
+    assert len(evaluations) == 4
+    assert wng.load(wng.RunDirectory.open(plain.folder).best).evaluate(2).mean() == max(evaluations)
 
 
 def test_a_job_that_cannot_fit_leaves_no_folder(tmp_path, monkeypatch) -> None:

@@ -227,7 +227,7 @@ def test_map(monkeypatch, capsys, tmp_path, evolved: Path) -> None:
 
 
 def test_a_map_shows_some_generations_of_many(monkeypatch, tmp_path, evolved: Path) -> None:
-    monkeypatch.setattr("wng.cli.map.FRAMES", 3)
+    monkeypatch.setattr("wng.experiments.es.maps.FRAMES", 3)
     folder = tmp_path / "copy"
     shutil.copytree(evolved, folder)
     assert run(monkeypatch, "map", str(folder)) == 0  # beside the run

@@ -122,6 +122,10 @@ def stop_after(monkeypatch: pytest.MonkeyPatch, iterations: int) -> None:
         ("train wnpg --env CartPole-v1 --geometry nowhere:f", "'nowhere:f' cannot be imported"),
         ("train wnpg --env CartPole-v1 --steps -1", "--steps must be at least 1, got -1"),
         ("train wnpg --env CartPole-v1 --steps nan", "--steps must be at least 1, got nan"),
+        ("train wnpg --env CartPole-v1 --eval-every -1", "eval_every must be a number of envi"),
+        ("train es --env CartPole-v1 --eval-every inf", "eval_every must be a number of enviro"),
+        ("train wnpg --env CartPole-v1 --eval-episodes 0", "eval_episodes must be a whole numb"),
+        ("eval nothing --best", "nothing does not exist"),
         ("train wnpg --env CartPole-v1 --num-envs 0", "num_envs must be at least 1, got 0"),
         ("train wnpg --env CartPole-v1 --rollout 100 --num-envs 8", "multiple of num_envs=8"),
         (
@@ -163,6 +167,7 @@ def test_a_mistake_is_one_sentence(monkeypatch, capsys, tmp_path, words: str, me
         ("train wnpg --env X --optimizer adm", "Expected one of ('adam', 'sgd')"),
         ("train wnpg --env X --learning-rate x", "Error parsing --learning-rate: "),
         ("train wnpg --env X --epochs 1.5", "Error parsing --epochs: "),
+        ("plot runs --returns determinstic", "Expected one of ('training', 'deterministic')"),
         ("methods wnpg --settings relesed", "'--settings'. Expected one of ('tuned', 'paper', "),
         ("eval", "Missing from wng eval: PATH"),
         ("video", "Missing from wng video: PATH"),
@@ -183,7 +188,7 @@ def test_a_wrong_flag_is_named(monkeypatch, capsys, tmp_path, words: str, messag
         ("ppo --seed 3", "ppo"),
         ("--hidden 8 8 --log-std -1", "pg"),
         ("--proximity clip", "ppo"),
-        ("--geometry wasserstein --step trust_region", "wtrpo"),
+        ("--geometry wasserstein-auto --step trust_region", "wtrpo"),
         ("--proximity clip --geometry wasserstein", "clip_wasserstein_optimizer"),
         ("ppo --geometry fisher", "clip_fisher_optimizer"),
     ],
@@ -241,6 +246,42 @@ def test_train_then_look(monkeypatch, capsys, tmp_path) -> None:
         assert train(monkeypatch, tmp_path, "pg", "--env", PROBE, *seeds) == 2
         sentence_of(capsys)
     assert not (folder / "log.txt").exists()  # no child was started
+
+
+def test_evaluate_during_training_then_look_at_the_best(monkeypatch, capsys, tmp_path) -> None:
+    words = ("pg", "--env", "CartPole-v1")
+    evaluations = ("--eval-every", "1e2", "--eval-episodes", "2")
+    assert train(monkeypatch, tmp_path, *words, *evaluations, steps=256) == 0
+    run_folder = tmp_path / "CartPole-v1" / "pg" / "seed0"
+    said = capsys.readouterr().out
+    assert str(RunDirectory.open(run_folder).best) in said
+    assert "evaluated" in said
+    found = read_metrics(run_folder)["return_deterministic"]
+    assert np.isfinite(found).tolist() == [False, True, False, True]
+
+    best = int(np.nanargmax(found))
+    looks = ("eval", str(run_folder), "--best", "--episodes", "2")
+    assert run(monkeypatch, *looks) == 0
+    said = f"PG on CartPole-v1 after {64 * (best + 1)} steps: {found[best]:.1f} ±"
+    assert said in capsys.readouterr().out
+    film = str(tmp_path / "film.gif")
+    assert run(monkeypatch, "video", str(run_folder), "--best", "--to", film) == 0
+    picture = tmp_path / "curves.png"
+    plot = ("plot", str(tmp_path), "--to", str(picture), "--returns", "deterministic")
+    assert run(monkeypatch, *plot) == 0
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    capsys.readouterr()
+
+    assert train(monkeypatch, tmp_path, *words, "--resume") == 2
+    assert "eval_every: 100 → not set" in sentence_of(capsys)
+    assert train(monkeypatch, tmp_path, *words, "--seed", "1", "--quiet") == 0
+    capsys.readouterr()
+    assert run(monkeypatch, *plot) == 2
+    assert "seed1 has no numbers in a column 'return_deterministic': train" in sentence_of(capsys)
+    for look in ("eval", "video"):
+        assert run(monkeypatch, look, str(run_folder.with_name("seed1")), "--best") == 2
+        assert "has no best checkpoint: train with --eval-every to keep it" in sentence_of(capsys)
+    assert run(monkeypatch, "eval", str(RunDirectory.open(run_folder).best)) == 0
 
 
 def test_what_has_not_begun_cannot_be_looked_at(monkeypatch, capsys, tmp_path) -> None:
@@ -337,7 +378,7 @@ def test_seeds_stop_together_and_go_on_together(monkeypatch, capsys, tmp_path) -
 
     thread = threading.Thread(target=interrupt_when_both_run, daemon=True)
     thread.start()
-    words = ("pg", "--env", PROBE, "--seeds", "0-1")
+    words = ("pg", "--env", PROBE, "--seeds", "0-1", "--eval-every", "1e3")
     assert train(monkeypatch, tmp_path, *words, steps=10**9) == 130
     thread.join()
     assert "--seeds 0-1" in capsys.readouterr().out
@@ -350,5 +391,9 @@ def test_seeds_stop_together_and_go_on_together(monkeypatch, capsys, tmp_path) -
     assert train(monkeypatch, tmp_path, *words, "--resume", "--quiet", steps=more) == 0
     said = capsys.readouterr().out
     assert "over 2 seeds" in said
+    assert "; evaluated -" in said
+    for folder in folders:
+        best = wng.load(RunDirectory.open(folder).best).evaluate(10).mean()
+        assert best == np.nanmax(read_metrics(folder)["return_deterministic"])
     assert "pg seed 0" not in said  # no progress
     assert [wng.load(folder).steps for folder in folders] == [more, more]

@@ -9,6 +9,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
+import wng
 from drills.conftest import ALL, SOME, Pair
 from drills.runs import (
     FAMILIES,
@@ -20,9 +21,9 @@ from drills.runs import (
     one_sentence,
 )
 from drills.tally import Drill, LostError
-from wng.cli import map as map_command
 from wng.evolution.maps import read_maps
 from wng.experiments import drawing
+from wng.experiments.es import maps
 from wng.runs import checkpoint
 from wng.runs.metrics import read_metrics
 
@@ -76,7 +77,7 @@ def check_reading(folder: Path, whole: Path, past: dict[int, dict], named: Path)
     _ = drawn.fine() if drawn.code == 0 else drawn.sentence(named)
     if (whole / "maps").exists():
         try:
-            map_command.draw_map(folder, folder / "map.png")
+            maps.draw_map(wng.RunDirectory.open(folder), folder / "map.png")
             expected = {g.number: g for g in read_maps(whole, ALL)}
             for found in read_maps(folder, ALL):
                 for name in ("finals", "path"):
@@ -113,7 +114,7 @@ def test_damaged_files(
     pairs, times: int, family: str, how: str, tmp_path: Path, monkeypatch
 ) -> None:
     monkeypatch.setattr(drawing, "save", no_picture)
-    monkeypatch.setattr(map_command, "save", no_picture)
+    monkeypatch.setattr(maps, "save", no_picture)
     pair: Pair = pairs[family]
     some, whole = (pair.family.folder(path) for path in (pair.some, pair.whole))
     (some / "log.txt").write_text("Resuming at step 64.\n")  # as --seeds leaves one

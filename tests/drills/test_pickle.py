@@ -18,9 +18,9 @@ import wng
 from drills.conftest import Pair
 from drills.runs import command, one_sentence
 from drills.tally import Drill
-from wng.cli import map as map_command
 from wng.execution.processes import progress_of
 from wng.experiments import drawing
+from wng.experiments.es import maps
 from wng.experiments.study import Trial, read_runs
 
 # What any command, or call of the library, reads of what a run or a study leaves. The lock holds
@@ -84,7 +84,9 @@ def actions(pair: Pair, root: Path, fast: bool) -> dict[str, Callable[[], None]]
         "load": lambda: of_library(lambda: wng.load(folder).close()),
         "load a file": lambda: of_library(to_a_file),
         "plot": lambda: of_wng("plot", str(folder), "--to", str(out / "curve.png")),
-        "map": lambda: of_library(lambda: map_command.draw_map(folder, out / "map.png")),
+        "map": lambda: of_library(
+            lambda: maps.draw_map(wng.RunDirectory.open(folder), out / "map.png")
+        ),
         "study": lambda: of_library(lambda: read_runs([trial], study)),
         "failure": lambda: of_library(lambda: trial.failure(study)),
         "seeds": lambda: of_library(lambda: progress_of(folder)),
@@ -136,7 +138,7 @@ def test_pickles_in_place_of_files(
     pairs, family: str, fast: bool, tmp_path: Path, monkeypatch
 ) -> None:
     monkeypatch.setattr(drawing, "save", lambda figure, path: plt.close(figure))
-    monkeypatch.setattr(map_command, "save", lambda figure, path: plt.close(figure))
+    monkeypatch.setattr(maps, "save", lambda figure, path: plt.close(figure))
     pair: Pair = pairs[family]
     root, sentinel = tmp_path / "root", tmp_path / "executed"
     expected = READ - ({"maps/*.safetensors"} if family == "gradient" else set())

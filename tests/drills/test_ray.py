@@ -11,6 +11,7 @@ from evolution.small_envs import mean_state
 from evolution.tiny import TINY, without_times
 
 from drills.tally import Drill, LostError
+from wng.agents.registry import EVOLUTION
 from wng.agents.run import Job, Outcome, Status
 from wng.evolution.methods import preset
 from wng.evolution.trainer import EvolutionTrainer
@@ -35,10 +36,11 @@ def test_a_ray_worker_is_killed_in_every_generation(
     monkeypatch.setenv("WNG_MORTAL", str(mark))
     config = preset("wnes", **{**TINY, "horizon": 10, "backend": "gymnasium"})
     mark.touch()  # nobody is killed here
-    serial = EvolutionTrainer(MORTAL, config, 3, mean_state)
+    resolved = EVOLUTION.resolve(MORTAL, config)
+    serial = EvolutionTrainer(resolved, config, 3, mean_state)
     executor = RayExecutor(cores=2)
     try:
-        spread = EvolutionTrainer(MORTAL, config, 3, mean_state, executor)
+        spread = EvolutionTrainer(resolved, config, 3, mean_state, executor)
         note = "the sha256 of the parameters is that of the serial run"
         with Drill("A Ray worker is killed in mid-generation", note) as drill:
             for _ in range(KILLS):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from wng.envs import make, resolve
-from wng.envs.episodes import episode_returns
+from wng.envs.episodes import episode_returns, first_returns
 from wng.envs.walls.point import PointTask
 
 
@@ -53,6 +53,14 @@ def test_one_environment_per_run(made):
     assert made == [["wng/ProbeCounter-v0", True]]
     np.testing.assert_array_equal(returns, episode_returns("wng/ProbeCounter-v0", zeros, 12, 5))
     assert made == [["wng/ProbeCounter-v0", True]] * 3  # once per batch of ten episodes
+
+
+def test_the_same_episodes_again_in_the_same_environments():
+    env = make("wng/ProbeCounter-v0", 20, 5, "gymnasium")
+    returns = first_returns(env, lambda observations: np.zeros((20, 1)))
+    assert len(set(returns)) > 1
+    assert first_returns(env, lambda observations: np.zeros((20, 1))) == returns
+    env.close()
 
 
 @pytest.mark.parametrize("backend", ["auto", "gymnasium", "workers"])

@@ -12,7 +12,8 @@ from wng.execution.ray import RayExecutor
 from wng.policy_gradient.methods import preset
 from wng.runs.directory import lock
 from wng.runs.executor import RETRIES, LocalExecutor
-from wng.runs.metrics import read_metrics
+from wng.runs.metrics import MetricsWriter, read_metrics
+from wng.runs.training import DETERMINISTIC
 
 PROBE = "wng/ProbeContextual-v0"
 STEPS = 64 * 40
@@ -62,6 +63,16 @@ def test_each_has_its_own_outcome_and_log(tmp_path: Path) -> None:
     logs = [(job.folder / "log.txt").read_text() for job in jobs]
     assert [logs[0], logs[3]] == ["", ""]
     assert logs[1] == f"wng: {bad.message}\n"
+
+
+def test_progress_shows_the_latest_evaluation(tmp_path: Path) -> None:
+    with MetricsWriter(tmp_path) as writer:
+        for k, evaluated in enumerate([np.nan, 4.0, 3.0, np.nan], start=1):
+            row = {"iteration": k, "steps": 10 * k, "return_recent": 1.0, "kl": 0.5}
+            writer.write(row | {DETERMINISTIC: evaluated})
+            fields = progress_of(tmp_path)[1]
+            assert list(fields) == ["return", "evaluated", "KL"]
+            assert fields["evaluated"] == 3.0 if k > 2 else 4.0 if k == 2 else np.isnan(evaluated)
 
 
 def test_an_error_of_another_kind_is_in_the_log(tmp_path: Path) -> None:

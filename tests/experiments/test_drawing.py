@@ -8,6 +8,8 @@ from fabricate import fabricate
 from wng.experiments.drawing import color_of, draw_curves, draw_panels, std_band
 from wng.experiments.study import Trial
 from wng.runs.directory import RunDirectory
+from wng.runs.metrics import MetricsWriter
+from wng.runs.training import DETERMINISTIC
 
 STEPS = np.arange(1.0, 51)
 
@@ -57,6 +59,30 @@ def test_curves_of_run_folders(tmp_path: Path, drawn: dict[str, list]) -> None:
     assert [k["label"] for _, k in drawn["plot"]] == ["PPO (2)", "WNPG (2)"] * 4
     np.testing.assert_allclose(drawn["plot"][-1][0][1], 1.0)  # a second per iteration
     assert len(drawn["fill_between"]) == 8
+
+
+def test_evaluations_are_joined_by_lines(tmp_path: Path, drawn: dict[str, list]) -> None:
+    run = RunDirectory.create(tmp_path, "Hopper-v5", "ppo", 0, {})
+    values = {2: 10.0, 4: 30.0, 8: 70.0}
+    with MetricsWriter(run.path) as writer:
+        for k in range(1, 11):
+            row = {"iteration": k, "steps": 100 * k, DETERMINISTIC: values.get(k, np.nan)}
+            writer.write(row)
+    draw_curves([run.path], tmp_path / "curves.png", DETERMINISTIC)
+    ((steps, line), _) = drawn["plot"][0]
+    np.testing.assert_allclose(steps, np.arange(200, 900, 100))  # from the first to the last
+    np.testing.assert_allclose(line, np.arange(10, 80, 10))
+    with pytest.raises(ValueError, match="has no numbers in a column 'return'"):
+        draw_curves([run.path], tmp_path / "curves.png")
+
+
+@pytest.mark.parametrize("column", [DETERMINISTIC, "kl"])
+def test_a_run_without_evaluations_is_refused(tmp_path: Path, column: str) -> None:
+    run = RunDirectory.create(tmp_path, "Hopper-v5", "ppo", 0, {})
+    with MetricsWriter(run.path) as writer:
+        writer.write({"iteration": 1, "steps": 100, "return": 1.0, column: np.nan})
+    with pytest.raises(ValueError, match=r"'return_deterministic': train with --eval-every to"):
+        draw_curves([run.path], tmp_path / "curves.png", DETERMINISTIC)
 
 
 def test_a_run_without_metrics_is_refused(tmp_path: Path) -> None:

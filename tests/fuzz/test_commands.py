@@ -22,11 +22,14 @@ from wng.agents import agent as agents
 from wng.agents import video
 from wng.agents.registry import METHODS
 from wng.agents.run import Outcome, Status
-from wng.cli import diagnose as diagnosis
-from wng.cli import reproduce, seeds, studies
+from wng.cli import seeds, studies
+from wng.envs import episodes as played
 from wng.envs.episodes import episode_returns
 from wng.execution import ray as executors
+from wng.experiments.conditioning import spectrum as spectra
 from wng.experiments.conditioning.spectrum import Spectrum
+from wng.experiments.toys import study as toys
+from wng.experiments.transport import study as transport
 
 
 @pytest.fixture(scope="module")
@@ -53,11 +56,11 @@ def ends(patch: pytest.MonkeyPatch) -> None:
         seeds, "run_jobs", lambda jobs, *args, **more: {job.folder: finished for job in jobs}
     )
     patch.setattr(executors.RayExecutor, "__init__", stopped)
-    patch.setattr(agents, "episode_returns", a_few)
+    patch.setattr(played, "episode_returns", a_few)
     patch.setattr(video, "_play", lambda *args, play=video._play: play(*args[:-1], 2))
-    patch.setattr(diagnosis, "diagnose", lambda *args: spectrum)
-    patch.setattr(reproduce.toys_study, "run_study", stopped)
-    patch.setattr(reproduce.transport, "reproduce", stopped)
+    patch.setattr(spectra, "diagnose", lambda *args: spectrum)
+    patch.setattr(toys, "run_study", stopped)
+    patch.setattr(transport, "reproduce", stopped)
     patch.setattr(studies.pg, "run", stopped)
     patch.setattr(studies, "run_trials", stopped)
 

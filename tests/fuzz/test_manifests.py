@@ -45,7 +45,7 @@ def quickly(tmp_path_factory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path_factory.mktemp("here"))
         patch.setattr("wng.cli.train.conclude", lambda *args: None)
-        patch.setattr("wng.cli.map.FRAMES", 2)
+        patch.setattr("wng.experiments.es.maps.FRAMES", 2)
         yield
 
 

@@ -58,6 +58,20 @@ def test_plain_lines_of_a_slow_run(monkeypatch) -> None:
     assert len(console.file.getvalue().splitlines()) == 10  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize("terminal", [True, False])
+def test_what_a_run_without_numbers_is_doing(terminal: bool) -> None:
+    console = Console(width=120, force_terminal=terminal, file=io.StringIO(), legacy_windows=False)
+    with TrainingProgress(console) as display:
+        display.add("wnpg [Hopper-v5] seed0", 100)
+        for _ in range(3):
+            display.say("wnpg [Hopper-v5] seed0", "compiling")
+    printed = console.file.getvalue()  # type: ignore[attr-defined]
+    lines = [Text.from_ansi(line).plain.rstrip() for line in printed.splitlines()]
+    said = [line for line in lines if line.endswith("compiling")]
+    assert all(line.startswith("wnpg [Hopper-v5] seed0 ") for line in said)
+    assert said if terminal else len(said) == len(lines) == 1
+
+
 @pytest.mark.parametrize(
     ("number", "text"),
     [(0, "0"), (950, "950"), (999.7, "1k"), (20_480, "20.5k"), (999_999, "1M"), (1.25e6, "1.25M")],

@@ -5,20 +5,24 @@ import itertools
 import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-import jax
 import numpy as np
 
 from wng.agents.registry import FAMILIES, METHODS, family_of, title_of
-from wng.behavior.embedding import code_name
-from wng.envs.episodes import Act, episode_returns, read_observations
+from wng.behavior.embedding import EMBEDDINGS, code_name
 from wng.runs import checkpoint, training
 from wng.runs.directory import RunDirectory
 from wng.runs.executor import Executor
 from wng.runs.progress import TrainingProgress
-from wng.runs.settings import Settings, check_names, find_method
+from wng.runs.settings import EVALUATION_SEED, Settings, check_names, check_seed, find_method
+from wng.runs.setup import set_up_jax
 from wng.runs.training import Row
+
+if TYPE_CHECKING:
+    import jax
+
+    from wng.envs.episodes import Act
 
 
 class Agent:
@@ -72,8 +76,14 @@ class Agent:
             check_names(overrides, self.family.config)
             config = dataclasses.replace(config, **overrides) if overrides else config
         self.env, self.method, self.config = env, method, config
+        # Mistakes that can be seen without JAX, which takes a second to import, are reported now.
+        seed = check_seed(seed)
+        if embedding is None:
+            EMBEDDINGS.check(config.embedding)
+        resolved = self.family.resolve(env, config)
+        set_up_jax()
         where = {"executor": executor} if self.family.distributes else {}
-        self.trainer = self.family.make_trainer(env, config, seed, embedding, **where)
+        self.trainer = self.family.make_trainer(resolved, config, seed, embedding, **where)
         self._draws = 0
 
     @property
@@ -103,17 +113,24 @@ class Agent:
         callback: Callable[[Self, Row], bool | None] | None = None,
         progress: bool | TrainingProgress = True,
         run: RunDirectory | None = None,
+        eval_every: float = 0,
+        eval_episodes: int = 10,
     ) -> Self:
         """Take at least `steps` more environment steps, in whole iterations.
 
         Ctrl-C stops after the present iteration, a second one at once. However it ends, the run
-        then holds the last whole iteration.
+        then holds the last whole iteration. (If it ends in the midst of an evaluation, the run
+        holds its last checkpoint.)
 
         Args:
           steps: number of further environment steps.
           callback: called with the agent and the metrics of each iteration; returning False stops.
           progress: whether to show a progress bar, or the display to report to.
           run: where metrics and checkpoints are kept (`RunDirectory.create`).
+          eval_every: environment steps between evaluations, which also take place at the end; 0
+            for none. The row of metrics then has a column `return_deterministic`, the mean return
+            of whole episodes with the most likely actions, and `run.best` is the best checkpoint.
+          eval_episodes: number of episodes of an evaluation: the first ones of `evaluate`.
         """
         if not (isinstance(steps, int | float) and math.isfinite(steps) and steps >= 0):
             raise ValueError(f"steps must be a number of environment steps, got {steps!r}.")
@@ -125,6 +142,8 @@ class Agent:
             run=run,
             progress=progress,
             callback=None if callback is None else lambda row: callback(self, row),
+            eval_every=eval_every,
+            eval_episodes=eval_episodes,
         )
         return self
 
@@ -143,6 +162,10 @@ class Agent:
 
     def predict(self, observation: Any, *, deterministic: bool = True) -> np.ndarray:
         """The action in one state, or the actions in several, as the environment takes them."""
+        import jax
+
+        from wng.envs.episodes import read_observations
+
         spec = self.trainer.spec
         rows, batch = read_observations(observation, self.env, spec.observation_size)
         key = None
@@ -157,7 +180,7 @@ class Agent:
         episodes: int = 10,
         *,
         deterministic: bool = True,
-        seed: int = 1_000_000,
+        seed: int = EVALUATION_SEED,
         untrained: bool = False,
     ) -> np.ndarray:
         """Returns of whole episodes, in environments of their own.
@@ -171,10 +194,12 @@ class Agent:
           seed: random seed of the episodes, the same for every agent, so comparisons are fair.
           untrained: evaluate the policy as it was before learning.
         """
+        from wng.envs.episodes import episode_returns
+
         trainer = self.trainer
         state = trainer.initial_state() if untrained else trainer.state
 
-        def make_act(seed: int) -> Act:
+        def make_act(seed: int) -> "Act":
             keys: Iterator[jax.Array | None]
             keys = itertools.repeat(None) if deterministic else _keys(seed)
             return lambda rows: trainer.actions(state, rows, next(keys))
@@ -186,7 +211,9 @@ class Agent:
         self.trainer.close()
 
 
-def _keys(seed: int) -> Iterator[jax.Array]:
+def _keys(seed: int) -> "Iterator[jax.Array]":
+    import jax
+
     key = jax.random.key(seed)
     return (jax.random.fold_in(key, number) for number in itertools.count())
 

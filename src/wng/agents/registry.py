@@ -3,13 +3,17 @@
 import importlib
 from collections import ChainMap
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from wng.evolution import config as evolution_config
 from wng.evolution import methods as evolution_methods
 from wng.policy_gradient import config as gradient_config
 from wng.policy_gradient import methods as gradient_methods
 from wng.runs.settings import Method, plain
+
+if TYPE_CHECKING:
+    from wng.envs import ResolvedEnv
 
 
 class Family(NamedTuple):
@@ -23,7 +27,14 @@ class Family(NamedTuple):
     preset: Callable[..., Any]  # (method, settings, env, **overrides) -> config
     steps: int  # environment steps of a run unless the user says otherwise
     distributes: bool  # whether one run can use an executor
+    env_backend: Callable[[Any], Any]  # (config) -> backend that the environment is resolved with
     trainer: str  # module:class, imported when a run starts
+
+    def resolve(self, env: str, config: Any) -> "ResolvedEnv":
+        """The environment of a run; ValueError if there is none, or it cannot be used."""
+        from wng import envs
+
+        return envs.resolve(env, self.env_backend(config))
 
     def make_trainer(self, *arguments: Any, **settings: Any) -> Any:
         """A trainer of this family."""
@@ -40,6 +51,7 @@ GRADIENT = Family(
     gradient_methods.preset,
     300_000,
     False,
+    attrgetter("backend"),
     "wng.policy_gradient.trainer:Trainer",
 )
 EVOLUTION = Family(
@@ -51,6 +63,7 @@ EVOLUTION = Family(
     evolution_methods.preset,
     1_000_000,
     True,
+    lambda config: "gymnasium",  # what is asked of it; the backend concerns whole populations
     "wng.evolution.trainer:EvolutionTrainer",
 )
 FAMILIES = (GRADIENT, EVOLUTION)

@@ -43,6 +43,8 @@ class Job:
     out: Path  # folder that the run is kept below
     resume: bool = False  # continue the run that is there
     command: str = ""  # what the user typed, for the record
+    eval_every: int = 0  # environment steps between evaluations; 0 for none
+    eval_episodes: int = 10  # of an evaluation
 
     @property
     def family(self) -> Family:
@@ -57,7 +59,9 @@ class Job:
     @property
     def record(self) -> dict[str, Any]:
         """The configuration in config.json."""
-        return {"steps": self.steps, **dataclasses.asdict(self.config)}
+        evaluations = {"eval_every": self.eval_every, "eval_episodes": self.eval_episodes}
+        settings = dataclasses.asdict(self.config)
+        return {"steps": self.steps, **(evaluations if self.eval_every else {}), **settings}
 
     def existing(self) -> RunDirectory | None:
         """The run that is there already, if it may be resumed."""
@@ -123,7 +127,13 @@ def run_job(
                 say(f"Note: {problem}")
         if agent.steps:
             say(f"Resuming at step {agent.steps:,}.")
-        agent.learn(max(0, job.steps - agent.steps), run=run, progress=progress)
+        agent.learn(
+            max(0, job.steps - agent.steps),
+            progress=progress,
+            run=run,
+            eval_every=job.eval_every,
+            eval_episodes=job.eval_episodes,
+        )
         if agent.steps < job.steps:
             return Outcome(Status.STOPPED, f"Stopped at {agent.steps:,} of {job.steps:,} steps")
         if conclude is not None:

@@ -12,6 +12,7 @@ from wng.agents.agent import Agent
 from wng.envs.base import check_arguments
 from wng.envs.lookup import find
 from wng.runs.files import one_sentence
+from wng.runs.settings import EVALUATION_SEED
 
 FORMATS = (".mp4", ".gif")
 
@@ -21,7 +22,7 @@ def film(
     path: str | Path,
     *,
     episodes: int = 1,
-    seed: int = 1_000_000,
+    seed: int = EVALUATION_SEED,
     deterministic: bool = True,
     most_frames: int = 2000,
 ) -> list[float]:

@@ -5,14 +5,16 @@ cannot tell apart: with the actions alone, the metric knows how often an action 
 which state, which is why `state-action` is the default.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
-
-import jax.numpy as jnp
-from jaxtyping import Array, Float
+from typing import TYPE_CHECKING, NamedTuple
 
 from wng.behavior.registry import Registry
+
+if TYPE_CHECKING:  # names and properties of embeddings are known without importing JAX
+    from jaxtyping import Array, Float
 
 
 class Trajectory(NamedTuple):
@@ -47,6 +49,8 @@ class Embedding:
 
 
 def _state_action(t: Trajectory) -> Array:
+    import jax.numpy as jnp
+
     return jnp.concatenate([t.observations[0], t.actions[0]])
 
 
@@ -55,6 +59,8 @@ def _actions(t: Trajectory) -> Array:
 
 
 def _actions_value(t: Trajectory) -> Array:
+    import jax.numpy as jnp
+
     return jnp.append(t.resampled[0].reshape(-1), t.values[0])
 
 
@@ -63,10 +69,14 @@ def _trajectory_actions(t: Trajectory) -> Array:
 
 
 def _final_state(t: Trajectory) -> Array:
+    import jax.numpy as jnp
+
     return t.observations[jnp.sum(t.mask).astype(int) - 1]
 
 
 def _reward_to_go(t: Trajectory) -> Array:
+    import jax.numpy as jnp
+
     return jnp.cumsum((t.rewards * t.mask)[::-1])[::-1]
 
 

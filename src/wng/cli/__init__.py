@@ -5,12 +5,12 @@ import os
 import sys
 from typing import Any
 
-import jax
 import tyro
 
 from wng.behavior.registry import nearest
+from wng.runs import setup
 
-# Where each command is: imported only when it is used, so that `wng --help` is quick.
+# Where each command is. Importing its module imports neither JAX nor other large packages.
 COMMANDS: dict[str, tuple[str, str]] = {
     "train": ("wng.cli.train", "Train"),
     "eval": ("wng.cli.look", "Eval"),
@@ -84,16 +84,14 @@ def main() -> None:
     """Entry point: prints one sentence and exits with 2 after a user's mistake."""
     if os.getcwd() not in sys.path:  # for --env module:id and --embedding module:function
         sys.path.append(os.getcwd())
+    setup.own_process = True
     try:
         words = sys.argv[1:]
         found = find_command(words)
         if found is None:
             print(summary([w for w in words if not w.startswith("-")]))
             return
-        command = parse(*found)
-        # The policy acts on a few states at a time: handing each to a thread would double its time.
-        jax.config.update("jax_cpu_enable_async_dispatch", False)
-        command.run()
+        parse(*found).run()
     except (ValueError, RuntimeError, OSError) as error:
         # One line, also where it quotes what was typed, or what XLA says about memory.
         print(f"wng: {' '.join(str(error).split())}", file=sys.stderr)

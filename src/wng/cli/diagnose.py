@@ -7,7 +7,6 @@ from rich.table import Table
 
 from wng.cli.console import console, note
 from wng.cli.look import RunPath, load_agent
-from wng.experiments.conditioning.spectrum import describe, diagnose, draw_spectrum, ratios
 
 
 @dataclass(frozen=True)
@@ -31,17 +30,19 @@ class Diagnose:
         folder = self.run_path if self.run_path.is_dir() else self.run_path.parent
         with console.status(f"{self.rollouts} rollouts, {self.number} eigenvalues"):
             agent = load_agent(self.run_path)
+            from wng.experiments.conditioning import spectrum as module
+
             try:
-                spectrum = diagnose(agent, self.rollouts, self.number)
+                spectrum = module.diagnose(agent, self.rollouts, self.number)
             finally:
                 agent.close()
-        note(describe(spectrum))
+        note(module.describe(spectrum))
         table = Table()
         for name in ("i", "λᵢ", "|λ₁|/|λᵢ|"):
             table.add_column(name, justify="right")
-        shares = ratios(spectrum.eigenvalues)
+        shares = module.ratios(spectrum.eigenvalues)
         for i in (1, 2, 5, 10, 20, 50, 100, 200):
             if i <= len(shares):
                 table.add_row(str(i), f"{spectrum.eigenvalues[i - 1]:.3g}", f"{shares[i - 1]:.3g}")
         console.print(table)
-        note(f"{draw_spectrum([spectrum], self.to or folder / 'spectrum.png')}")
+        note(f"{module.draw_spectrum([spectrum], self.to or folder / 'spectrum.png')}")

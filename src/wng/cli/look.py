@@ -3,7 +3,7 @@
 import warnings
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import tyro
 from rich.table import Table
@@ -13,7 +13,8 @@ from wng.agents.load import load
 from wng.agents.registry import FAMILIES, METHODS, family_of
 from wng.cli.console import console, note
 from wng.runs.directory import RunDirectory
-from wng.runs.settings import Settings, find_method
+from wng.runs.metrics import DETERMINISTIC
+from wng.runs.settings import EVALUATION_SEED, Settings, find_method
 
 RunPath = Annotated[Path, tyro.conf.Positional]
 
@@ -26,9 +27,11 @@ class Play:
     """Folder of a run, or file of a saved agent."""
     episodes: int = 1
     """Number of episodes."""
+    best: bool = False
+    """Play the best policy of a run that was trained with --eval-every, instead of the last one."""
     sampled: bool = False
     """Sample actions instead of taking the most likely one."""
-    seed: int = 1_000_000
+    seed: int = EVALUATION_SEED
     """Random seed of the episodes."""
 
 
@@ -42,7 +45,7 @@ class Eval(Play):
     def run(self) -> None:
         """Print the mean and the spread of the return."""
         with console.status(f"{self.episodes} episodes"):
-            agent = load_agent(self.run_path)
+            agent = load_agent(self.run_path, self.best)
             returns = agent.evaluate(self.episodes, deterministic=not self.sampled, seed=self.seed)
             agent.close()
         how = "sampled actions" if self.sampled else "most likely action"
@@ -65,12 +68,12 @@ class Video(Play):
 
     def run(self) -> None:
         """Write the video."""
-        from wng.agents.video import film
-
         folder = self.run_path if self.run_path.is_dir() else self.run_path.parent
         path = self.to or folder / "video.mp4"
         with console.status(f"Recording {self.episodes} episode{'s' * (self.episodes != 1)}"):
-            agent = load_agent(self.run_path)
+            agent = load_agent(self.run_path, self.best)
+            from wng.agents.video import film
+
             most_likely = not self.sampled
             returns = film(
                 agent, path, episodes=self.episodes, seed=self.seed, deterministic=most_likely
@@ -86,18 +89,23 @@ class Plot:
 
     runs: Annotated[tuple[Path, ...], tyro.conf.Positional]
     """Folders of runs, or folders that contain runs."""
+    returns: Literal["training", "deterministic"] = "training"
+    """Returns to draw: those of training, or those of the evaluations that wng train --eval-every
+    makes, with the most likely actions (deterministic)."""
     to: Path = Path("curves.png")
     """Picture to write."""
 
     def run(self) -> None:
         """Draw, and print where the picture is."""
-        from wng.experiments.drawing import draw_curves
-
         if not self.runs:
             raise ValueError("no runs are given, for example: wng plot runs/Hopper-v5/*/seed*.")
         found = [folder for path in self.runs for folder in find_runs(path)]
         found = list(dict.fromkeys(found))  # given twice, by a pattern and by name
-        note(f"{draw_curves(found, self.to)}  ({len(found)} run{'s' * (len(found) > 1)})")
+        from wng.experiments.drawing import draw_curves
+
+        column = DETERMINISTIC if self.returns == "deterministic" else "return"
+        drawn = draw_curves(found, self.to, column)
+        note(f"{drawn}  ({len(found)} run{'s' * (len(found) > 1)})")
 
 
 @dataclass(frozen=True)
@@ -141,8 +149,13 @@ class Methods:
         )
 
 
-def load_agent(path: Path) -> Agent:
-    """`wng.load`, with its warnings on the console."""
+def load_agent(path: Path, best: bool = False) -> Agent:
+    """`wng.load`, with its warnings on the console; the best checkpoint of a run if asked for."""
+    if best:
+        run = RunDirectory.open(path)
+        if not run.best.exists():
+            raise ValueError(f"{path} has no best checkpoint: train with --eval-every to keep it.")
+        path = run.best
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
         agent = load(path)

@@ -16,17 +16,13 @@ from wng.cli.studies import (
     finished,
     results,
 )
-from wng.experiments.efficiency.report import Clock
 from wng.experiments.es import study as es
 from wng.experiments.pg import study as pg
 from wng.experiments.report import Claim, claims_table, provenance, write_report
-from wng.experiments.study import Scale
-from wng.experiments.toys import figures as toys_figures
-from wng.experiments.toys import report as toys_report
-from wng.experiments.toys import study as toys_study
-from wng.experiments.toys.axes import ToySettings
-from wng.experiments.transport import study as transport
-from wng.experiments.transport.study import TransportSettings
+from wng.experiments.study import Clock, Scale
+from wng.experiments.toys.settings import ToySettings
+from wng.experiments.transport.settings import TransportSettings
+from wng.runs.setup import set_up_jax
 
 
 @dataclass(frozen=True)
@@ -47,19 +43,22 @@ class Toys:
     def run(self) -> list[Claim]:
         """Run the study."""
         self.out.mkdir(parents=True, exist_ok=True)  # a bad folder fails now, not in 2 minutes
+        from wng.experiments.toys import figures, report, study
+
+        set_up_jax()
         settings = self.settings
         if self.scale == "smoke":
             few = {"iterations": 100, "dim": 3, "num_samples": 20}
             settings = replace(
                 settings, **{k: min(n, getattr(settings, k)) for k, n in few.items()}
             )
-        study = toys_study.run_study(settings)
-        toys_study.write_data(study, self.out / "data")
-        toys_figures.paper_figure(study, self.out / "figures" / "toys.png")
-        toys_figures.extension_figure(study, self.out / "figures" / "beyond.png")
-        text = toys_report.report(study, command_line())
+        found = study.run_study(settings)
+        study.write_data(found, self.out / "data")
+        figures.paper_figure(found, self.out / "figures" / "toys.png")
+        figures.extension_figure(found, self.out / "figures" / "beyond.png")
+        text = report.report(found, command_line())
         write_report(text, self.out, "wng: the Gaussian study")
-        return finished(self.out, toys_report.claims(study))
+        return finished(self.out, report.claims(found))
 
 
 @dataclass(frozen=True)
@@ -74,7 +73,10 @@ class Transport:
         """Draw the picture."""
         self.out.mkdir(parents=True, exist_ok=True)
         with console.status("Transport"):
-            transport.reproduce(self.settings, self.out, command_line())
+            from wng.experiments.transport import study
+
+            set_up_jax()
+            study.reproduce(self.settings, self.out, command_line())
         return finished(self.out, [])
 
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 from rich.console import Console
 
-from wng import envs
 from wng.agents.registry import GRADIENT
 from wng.agents.run import Job, Outcome, Status
 from wng.behavior.embedding import find_embedding
@@ -32,16 +31,18 @@ def run_seeds(train: "Train", executor: Executor) -> None:
     jobs = [train.job(seed) for seed in parse_seeds(train.seeds)]
     for job in jobs:  # refuse before anything has started
         job.existing()
-    envs.resolve(train.env, train.config.backend if train.family is GRADIENT else "gymnasium")
+    train.family.resolve(train.env, train.config)
     find_embedding(train.config.embedding)
     with stop_on_signals() as stop, TrainingProgress(Console(quiet=train.quiet)) as progress:
         for job in jobs:
             progress.add(_name(job), job.steps, progress_of(job.folder)[0])
 
-        def look(job: Job, _: Outcome | None) -> None:
+        def look(job: Job, outcome: Outcome | None) -> None:
             done, fields = progress_of(job.folder)
             if fields:
                 progress.update(_name(job), done, fields)
+            elif outcome is None:
+                progress.say(_name(job), "compiling")
 
         outcomes = run_jobs(jobs, lambda: stop.requested, look, executor=executor)
     bad = {Status.FAILED, Status.DIED, Status.TAKEN}
@@ -56,11 +57,17 @@ def run_seeds(train: "Train", executor: Executor) -> None:
     finished = [o for o in outcomes.values() if o.status is Status.FINISHED]
     if len(finished) < len(jobs):
         exit_stopped("Stopped", "--resume")
-    ends = [progress_of(job.folder)[1].get("return", np.nan) for job in jobs]
+    ends = [progress_of(job.folder)[1] for job in jobs]
+
+    def mean_and_std(name: str) -> str:
+        values = [end.get(name, np.nan) for end in ends]
+        return f"{np.mean(values):.1f} ± {np.std(values):.1f}"
+
     whose = "last 100 episodes" if train.family is GRADIENT else "mean policy"
+    evaluated = f"; evaluated {mean_and_std('evaluated')}" if train.eval_every else ""
     note(
-        f"\n{jobs[0].method} on {train.env}: return {np.mean(ends):.1f} ± {np.std(ends):.1f} over "
-        f"{len(jobs)} seeds ({whose} of each).\n"
+        f"\n{jobs[0].method} on {train.env}: return {mean_and_std('return')} over "
+        f"{len(jobs)} seeds ({whose} of each){evaluated}.\n"
         f"Next:\n  wng plot {shlex.quote(str(parent.parent))}/*/seed*"
     )
 

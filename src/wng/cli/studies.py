@@ -5,21 +5,20 @@ import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from wng import envs
 from wng.cli.console import command_line, console, exit_stopped, note
 from wng.execution.ray import ExecutorName, make_executor
-from wng.experiments.conditioning import report as conditioning_report
-from wng.experiments.efficiency import report as efficiency
-from wng.experiments.es import report as es_report
+from wng.experiments.conditioning import PLACE
 from wng.experiments.es import study as es
-from wng.experiments.pg import report as pg_report
 from wng.experiments.pg import study as pg
 from wng.experiments.report import Claim
-from wng.experiments.study import Scale, Trial, only, read_runs, run_trials
+from wng.experiments.study import Clock, Scale, Trial, only, read_runs, run_trials
 from wng.runs.executor import Executor
 from wng.runs.progress import TrainingProgress
+
+if TYPE_CHECKING:
+    from wng.envs import ResolvedEnv
 
 Tasks = tuple[str, ...]
 
@@ -74,7 +73,7 @@ class Study(StudyFlags, abc.ABC):
 
     def check(self, env: str) -> None:
         """Raise a ValueError if the study cannot use this environment."""
-        envs.resolve(env, "gymnasium")
+        resolve(env)
 
     @property
     def root(self) -> Path:
@@ -127,12 +126,14 @@ class GradientStudy(Study):
 
     def study(self, out: Path) -> list[Claim]:
         """Sweep, evaluation, report."""
+        from wng.experiments.pg import report
+
         plan = self.gradients(self.tasks)
         _, missing = read_runs(plan.trials, self.root)
         runs, _ = read_runs(plan.evaluation, self.root)
         check_some(runs)
         scale = pg.SCALES[self.scale]
-        return pg_report.write(scale, runs, plan, missing, self.root, command_line(), out)
+        return report.write(scale, runs, plan, missing, self.root, command_line(), out)
 
 
 @dataclass(frozen=True)
@@ -146,15 +147,17 @@ class EvolutionStudy(Study):
 
     def check(self, env: str) -> None:
         """Only wall tasks have a wall to get past."""
-        if envs.resolve(env, "gymnasium").map is None:
+        if resolve(env).map is None:
             raise ValueError(f"'{env}' has no wall: this study takes the tasks wng/…Wall….")
 
     def study(self, out: Path) -> list[Claim]:
         """Runs, report."""
+        from wng.experiments.es import report
+
         runs, missing = read_runs(self.evolution(self.tasks), self.root)
         check_some(runs)
         scale = es.SCALES[self.scale]
-        return es_report.write(scale, runs, missing, self.root, command_line(), out)
+        return report.write(scale, runs, missing, self.root, command_line(), out)
 
 
 @dataclass(frozen=True)
@@ -176,16 +179,18 @@ class ConditioningStudy(Study):
 
     def study(self, out: Path) -> list[Claim]:
         """Spectra, report."""
-        if self.number < conditioning_report.PLACE:
+        if self.number < PLACE:
             raise ValueError(
-                f"--number must be at least {conditioning_report.PLACE}, the eigenvalue that the "
-                f"report compares, got {self.number}."
+                f"--number must be at least {PLACE}, the eigenvalue that the report compares, got "
+                f"{self.number}."
             )
+        from wng.experiments.conditioning import report
+
         plan = self.gradients(self.tasks, pg.PAPER_METHODS)
         trials = [t for t in plan.evaluation if t.method in self.methods and t.seed < self.seeds]
         with TrainingProgress() as progress:
             progress.add("spectra", len(trials))
-            found = conditioning_report.spectra(
+            found = report.spectra(
                 trials,
                 self.root,
                 1 if self.scale == "smoke" else self.rollouts,
@@ -194,7 +199,7 @@ class ConditioningStudy(Study):
             )
         check_some(found)
         runs, missing = read_runs(plan.evaluation, self.root)
-        return conditioning_report.write(found, runs, missing, command_line(), out)
+        return report.write(found, runs, missing, command_line(), out)
 
 
 @dataclass(frozen=True)
@@ -205,11 +210,13 @@ class EfficiencyStudy(Study):
     """
 
     name: ClassVar = "efficiency"
-    clock: efficiency.Clock = "wall"
+    clock: Clock = "wall"
     """Time that counts: wall-clock time (wall), or CPU time (cpu) if the machine had other work."""
 
     def study(self, out: Path) -> list[Claim]:
         """Times of all runs, report."""
+        from wng.experiments.efficiency import report
+
         walls = tuple(env for env in self.tasks if env.startswith("wng/"))
         others = tuple(env for env in self.tasks if env not in walls)
         trials = []
@@ -219,12 +226,19 @@ class EfficiencyStudy(Study):
             trials += self.evolution(walls)
         runs, missing = read_runs(trials, self.root)
         check_some(runs)
-        return efficiency.write(runs, missing, self.clock, command_line(), out)
+        return report.write(runs, missing, self.clock, command_line(), out)
 
 
 def results(scale: Scale) -> Path:
     """Where reports go; a smoke test does not go among the results."""
     return Path("runs/smoke") if scale == "smoke" else Path("results")
+
+
+def resolve(env: str) -> "ResolvedEnv":
+    """Look up an environment; ValueError if it cannot be used."""
+    from wng import envs
+
+    return envs.resolve(env, "gymnasium")
 
 
 def check_some(found: Sequence[object]) -> None:

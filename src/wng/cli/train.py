@@ -1,12 +1,11 @@
 """`wng train`: one run, or several seeds at once."""
 
+import math
 import shlex
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
-
-import numpy as np
 
 from wng.agents.agent import Agent
 from wng.agents.registry import GRADIENT, METHODS, Family, family_of
@@ -18,6 +17,7 @@ from wng.policy_gradient.methods import nearest_method
 from wng.runs.directory import RunDirectory
 from wng.runs.executor import Executor
 from wng.runs.settings import Settings, find_method
+from wng.runs.training import check_evaluation
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,12 @@ class Train:
     """Environment: a Gymnasium id such as Hopper-v5 or wng/PointWall-v0, or module:id."""
     steps: float = 300_000
     """Number of environment steps in all."""
+    eval_every: float = 0
+    """Number of environment steps between evaluations, which fill the column return_deterministic
+    of metrics.csv and keep the best checkpoint; 0 for none. The last iteration is evaluated too."""
+    eval_episodes: int = 10
+    """Number of whole episodes of an evaluation, with the most likely actions (policy gradients) or
+    the mean policy (evolution). They are the same for every method and seed."""
     seed: int = 0
     """Random seed."""
     seeds: str = ""
@@ -89,12 +95,15 @@ class Train:
             self.out,
             self.resume,
             command_line(),
+            int(self.eval_every),
+            self.eval_episodes,
         )
 
     def run(self) -> None:
         """Train."""
-        if not (np.isfinite(self.steps) and self.steps >= 1):
+        if not (math.isfinite(self.steps) and self.steps >= 1):
             raise ValueError(f"--steps must be at least 1, got {self.steps:g}.")
+        check_evaluation(self.eval_every, self.eval_episodes)
         job = self.job(self.seed)
         if self.executor == "ray" and not self.seeds and not self.family.distributes:
             raise ValueError(
@@ -127,7 +136,6 @@ class Train:
 
 def conclude(job: Job, agent: Agent, run: RunDirectory) -> None:
     """Print what was learned, where it is, and what to do next."""
-    from wng.cli.map import draw_map
     from wng.experiments.drawing import draw_curves
 
     with console.status("Evaluating the policy before and after training, 10 episodes each"):
@@ -136,7 +144,9 @@ def conclude(job: Job, agent: Agent, run: RunDirectory) -> None:
         pictures = f"  curve       {draw_curves([run.path], run.path / 'curve.png')}\n"
         looks = ["video"]
         if (run.path / "maps").exists():
-            pictures += f"  map         {draw_map(run.path, run.path / 'map.png')}\n"
+            from wng.experiments.es.maps import draw_map
+
+            pictures += f"  map         {draw_map(run, run.path / 'map.png')}\n"
             looks.append("map")
     console.print(
         f"\n[bold]{agent.title} on {agent.env}[/]: return {before.mean():.1f} ± {before.std():.1f} "
@@ -148,8 +158,9 @@ def conclude(job: Job, agent: Agent, run: RunDirectory) -> None:
     elsewhere = "" if job.out == Path("runs") else f" --out {shlex.quote(str(job.out))}"
     usual, ours = ("ppo", "wtrpo") if job.family is GRADIENT else ("es", "wnes")
     other = usual if job.method != usual else ours
+    best = f"  best        {run.best}\n" if run.best.exists() else ""
     note(
-        f"{pictures}  checkpoint  {run.checkpoints}\n"
+        f"{pictures}  checkpoint  {run.checkpoints}\n{best}"
         "Next:\n"
         + "".join(f"  wng {look} {shlex.quote(str(run.path))}\n" for look in looks)
         + f"  wng train {other} --env {job.env}{elsewhere}\n"

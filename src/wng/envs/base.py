@@ -1,11 +1,15 @@
 """Specs, transitions and states of vector environments."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float32, Float64, Int64, Shaped
-from numpy.typing import ArrayLike
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Float32, Float64, Int64, Shaped
+    from numpy.typing import ArrayLike
 
 Backend = Literal["gymnasium", "workers", "envpool"]
 MOST_ENVS = 2**17  # even the smallest environment takes 10 kB and 0.1 ms to make

@@ -1,6 +1,7 @@
 """Runs whole episodes of a policy."""
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -9,6 +10,7 @@ from wng.envs.resolve import ResolvedEnv
 from wng.envs.vector import VectorEnv
 
 LONGEST_EPISODE = 30_000  # limit on the steps of an episode if the environment has none
+BATCH = 10  # episodes that run at once
 
 Act = Callable[[np.ndarray], np.ndarray]  # observations [n, d] to actions of `VectorEnv.step`
 
@@ -25,22 +27,27 @@ def episode_returns(
     They run in batches; `make_act` makes the policy of a batch from the batch's seed. The `limit`
     on steps defaults to the environment's time limit, or `LONGEST_EPISODE` if it has none.
     """
-    if episodes < 1:
-        raise ValueError(f"episodes must be at least 1, got {episodes}.")
     returns: list[float] = []
-    while len(returns) < episodes:
-        number, batch_seed = min(10, episodes - len(returns)), seed + len(returns)
-        vector_env = make(env, number, batch_seed, "gymnasium")
-        try:
-            returns += first_returns(vector_env, make_act(batch_seed), limit)
-        finally:
-            vector_env.close()
+    for vector_env in episode_envs(env, episodes, seed):
+        with contextlib.closing(vector_env):
+            returns += first_returns(vector_env, make_act(seed + len(returns)), limit)
     return np.array(returns)
 
 
+def episode_envs(env: str | ResolvedEnv, episodes: int, seed: int) -> Iterator[VectorEnv]:
+    """Make the environments of so many episodes, a batch at a time; the caller closes them."""
+    if episodes < 1:
+        raise ValueError(f"episodes must be at least 1, got {episodes}.")
+    made = 0
+    while made < episodes:
+        number = min(BATCH, episodes - made)
+        yield make(env, number, seed + made, "gymnasium")
+        made += number
+
+
 def first_returns(env: VectorEnv, act: Act, limit: int | None = None) -> list[float]:
-    """Run one episode in each environment and return their returns."""
-    observations = env.reset()
+    """Run the first episode of each environment, the same in every call; returns the returns."""
+    observations = env.reset(0)
     returns, running = np.zeros(env.num_envs), np.ones(env.num_envs, bool)
     for _ in range(limit or env.spec.max_episode_steps or LONGEST_EPISODE):
         step = env.step(act(observations))

@@ -1,8 +1,11 @@
 """Interface of environments as pure JAX functions."""
 
-from typing import Any, Protocol
+from __future__ import annotations
 
-from jaxtyping import Array, Bool, Float, PRNGKeyArray
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:  # an environment is looked up without importing JAX
+    from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 State = Any  # any pytree of arrays
 

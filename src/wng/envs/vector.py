@@ -1,13 +1,17 @@
 """The vector environment, on top of a runner that steps the environments."""
 
-from typing import Any, Protocol
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
-from jaxtyping import Float32
-from numpy.typing import ArrayLike
 
 from wng.envs.base import EnvSpec, EnvState, Ledger, Transition
 from wng.envs.worker import Buffers, EnvFailedError, EnvSlice
+
+if TYPE_CHECKING:
+    from jaxtyping import Float32
+    from numpy.typing import ArrayLike
 
 
 class Runner(Protocol):

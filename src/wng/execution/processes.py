@@ -13,13 +13,20 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from wng.agents.run import Job, Outcome, Status
 from wng.runs.directory import in_use
 from wng.runs.executor import RETRIES, Executor, LocalExecutor, LostError
-from wng.runs.metrics import read_metrics
+from wng.runs.metrics import DETERMINISTIC, read_metrics
 
 SAVING = 60.0  # seconds that an orphaned process may take to save its run
-SHOWN = {"return": "return_recent", "KL": "kl", "past wall": "population_past_wall"}
+SHOWN = {
+    "return": "return_recent",
+    "evaluated": DETERMINISTIC,
+    "KL": "kl",
+    "past wall": "population_past_wall",
+}
 KILLED = Outcome(Status.DIED, f"killed by {signal.SIGKILL.name}")
 
 
@@ -32,6 +39,9 @@ def progress_of(folder: Path) -> tuple[int, dict[str, float]]:
     if not len(rows.get("steps", [])):
         return 0, {}
     fields = {name: float(rows[key][-1]) for name, key in SHOWN.items() if key in rows}
+    evaluations = rows.get(DETERMINISTIC, np.zeros(0))
+    for latest in evaluations[np.isfinite(evaluations)][-1:]:
+        fields["evaluated"] = float(latest)
     return int(rows["steps"][-1]), fields
 
 

@@ -12,7 +12,6 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
-from wng.envs.workers import available_cores
 from wng.runs.executor import Executor, LocalExecutor, LostError
 
 ExecutorName = Literal["local", "ray"]
@@ -40,7 +39,7 @@ class RayExecutor:
             )
         how: dict[str, Any] = {"address": address}
         if not address:
-            how = {"address": "local", "num_cpus": cores or available_cores()}
+            how = {"address": "local", "num_cpus": cores or LocalExecutor().cores()}
             how |= {"include_dashboard": False}
         try:
             _check_reachable(address)

@@ -37,14 +37,13 @@ def serve(job: dict[str, Any], log: str) -> tuple[str, str]:
         os.dup2(file.fileno(), 2)
     try:
         # Imported only now, so that the log shows why if this fails.
-        import jax
-
         from wng.agents.run import Job, Status, run_job
+        from wng.runs import setup
         from wng.runs.directory import RunTakenError
 
         if os.getcwd() not in sys.path:  # for --env module:id and --embedding module:function
             sys.path.append(os.getcwd())
-        jax.config.update("jax_cpu_enable_async_dispatch", False)
+        setup.own_process = True
         try:
             return run_job(Job.from_json(job), progress=False)
         except RunTakenError as error:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from wng.experiments.drawing import Band, draw_panels, std_band
+from wng.experiments.drawing import LABELS, Band, draw_panels, std_band
 from wng.experiments.output import number, write_csv
 from wng.experiments.report import Claim, overall, verdict
 from wng.experiments.statistics import on_grid, welch_interval
@@ -14,7 +14,6 @@ from wng.experiments.study import Run, finals, grouped
 Groups = Mapping[str, Mapping[str, Sequence[Run]]]  # runs by task and by title of the method
 Finals = Mapping[str, Mapping[str, np.ndarray]]  # final returns of the seeds, by task and title
 BINS = 40  # points per curve
-LABELS = {"past_wall": "fraction of seeds past the wall"}
 VERDICTS = """A claim holds on a task if the 95% interval (Welch's t) of the difference of means
 excludes 0 on the right side; it is undecided if the interval contains 0. There is no correction for
 multiple comparisons: of twenty comparisons without a difference, one is expected to be decided by

@@ -21,7 +21,7 @@ from wng.experiments.statistics import (
     stratified_bootstrap,
 )
 from wng.runs.directory import RunDirectory
-from wng.runs.metrics import read_metrics
+from wng.runs.metrics import DETERMINISTIC, read_metrics
 
 COLORS = {
     "PG": "#8a8f98",
@@ -40,6 +40,10 @@ COLORS = {
     "BGES β=0.75": "#a86a12",
     "WNES": "#d1495b",
     "BG-WNES": "#7b2d8b",
+}
+LABELS = {  # of columns whose name does not say enough
+    "past_wall": "fraction of seeds past the wall",
+    DETERMINISTIC: "deterministic return",
 }
 Curves = Sequence[tuple[np.ndarray, np.ndarray]]  # steps and values of each seed
 Band = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]  # values [seeds, bins] to low, high
@@ -99,13 +103,28 @@ def draw_curves(folders: Sequence[Path], to: Path, column: str = "return") -> Pa
     for folder in folders:
         record = RunDirectory.open(folder).record
         rows = read_metrics(folder) if (folder / "metrics.csv").exists() else {}
-        if len(rows.get("steps", [])) == 0 or column not in rows:
+        if len(rows.get("steps", [])) == 0:
             raise ValueError(
                 f"{folder / 'metrics.csv'} is missing or empty: the run has no metrics yet."
             )
+        sparse = column == DETERMINISTIC
+        if column not in rows or (sparse and not np.isfinite(rows[column]).any()):
+            advice = ": train with --eval-every to evaluate it" if sparse else ""
+            raise ValueError(f"{folder} has no numbers in a column '{column}'{advice}.")
+        steps, values = rows["steps"], rows[column]
+        if sparse:
+            steps, values = _joined(steps, values)
         methods = panels.setdefault(record["env"], {})
-        methods.setdefault(title_of(record["method"]), []).append((rows["steps"], rows[column]))
-    return draw_panels({env: dict(sorted(m.items())) for env, m in panels.items()}, to, column)
+        methods.setdefault(title_of(record["method"]), []).append((steps, values))
+    tasks = {env: dict(sorted(methods.items())) for env, methods in panels.items()}
+    return draw_panels(tasks, to, LABELS.get(column, column))
+
+
+def _joined(steps: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Join the numbers of a column that is mostly NaN by straight lines, up to the last one."""
+    known = np.flatnonzero(np.isfinite(values))
+    until = steps[: known[-1] + 1]
+    return until, np.interp(until, steps[known], values[known], left=np.nan)
 
 
 def draw_aggregates(scores: Scores, ours: Sequence[str], what: str, to: Path) -> None:

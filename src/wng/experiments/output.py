@@ -4,15 +4,13 @@ import csv
 import io
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-
-import matplotlib
-
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from typing import TYPE_CHECKING
 
 from wng.runs.files import one_sentence, write_atomic
+
+if TYPE_CHECKING:  # tables do not need matplotlib
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 RED, BLUE, GRAY, GREEN, ORANGE = "#d1495b", "#2e6f9e", "#8a8f98", "#3a9d6e", "#e09f3e"
 
@@ -38,16 +36,23 @@ def number(value: float, sign: str = "") -> str:
     return f"{value:{sign},.0f}" if abs(value) >= 100 else f"{value:{sign}.3g}"
 
 
-def figure(rows: int, columns: int, size: tuple[float, float]) -> tuple[Figure, list[Axes]]:
+def figure(rows: int, columns: int, size: tuple[float, float]) -> "tuple[Figure, list[Axes]]":
     """Create an empty figure; return it and its panels in reading order."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
     fig, axes = plt.subplots(rows, columns, figsize=size, layout="constrained", squeeze=False)
     for axis in axes.flat:
         axis.spines[["top", "right"]].set_visible(False)
     return fig, list(axes.flat)
 
 
-def save(fig: Figure, path: Path) -> None:
+def save(fig: "Figure", path: Path) -> None:
     """Write the figure as PNG and close it."""
+    import matplotlib.pyplot as plt
+
     try:
         with one_sentence(path):
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -3,8 +3,6 @@
 Finished runs are never repeated, interrupted ones resume, failed ones are recorded and skipped.
 """
 
-import os
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -27,6 +25,7 @@ from wng.runs.progress import TrainingProgress
 from wng.runs.settings import Settings
 
 Scale = Literal["smoke", "short", "paper"]
+Clock = Literal["wall", "cpu"]
 LAST = 0.2  # the share of a run, at its end, that "final" means
 PATIENCE = 120.0  # seconds
 TUNING_SEED = 1000  # and above: never seeds of an evaluation
@@ -207,13 +206,10 @@ def run_trials(
 
     executor = executor or LocalExecutor()
     root.mkdir(parents=True, exist_ok=True)
-    with lock(root), tempfile.TemporaryDirectory() as compiled:  # one study at a time
+    with lock(root):  # one study at a time
         for folder in waiting:
             _wait_for(folder)
         environment = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"} if quick else {}
-        if not executor.remote:  # runs that differ in the seed alone need not compile again
-            kept = os.environ.get("JAX_COMPILATION_CACHE_DIR", compiled)
-            environment["JAX_COMPILATION_CACHE_DIR"] = kept
         with stop_on_signals() as stop, TrainingProgress() as progress:
             progress.add(title, sum(trial.steps for trial in planned.values()), sum(steps.values()))
             run_jobs(

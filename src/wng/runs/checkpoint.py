@@ -17,8 +17,8 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from wng.runs.files import read_bytes, temporary_name, write_atomic
-from wng.runs.trees import MISMATCH
 
+MISMATCH = "it was written by another version or configuration"
 FORMAT = 1
 Arrays = dict[str, np.ndarray]
 

@@ -64,6 +64,11 @@ class RunDirectory:
         """The folder of checkpoints."""
         return self.path / "checkpoints"
 
+    @property
+    def best(self) -> Path:
+        """The checkpoint with the highest deterministic return, if the run was evaluated."""
+        return self.checkpoints / "best.safetensors"
+
     @classmethod
     def create(
         cls,

@@ -6,8 +6,6 @@
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from wng.envs.workers import available_cores
-
 RETRIES = 3  # attempts at work whose process was lost
 
 
@@ -50,6 +48,8 @@ class LocalExecutor:
 
     def cores(self) -> int:
         """Number of cores that this process may use."""
+        from wng.envs.workers import available_cores
+
         return available_cores()
 
     def place(self, make: Callable[..., Any], arguments: Sequence[tuple]) -> list[Any]:

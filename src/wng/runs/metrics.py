@@ -3,6 +3,7 @@
 The last column of metrics.csv, crc32, is a checksum of the header and the row before it.
 """
 
+import contextlib
 import math
 import os
 import time
@@ -11,14 +12,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
-from tensorboardX.event_file_writer import EventsWriter
-from tensorboardX.proto.event_pb2 import Event, SessionLog
-from tensorboardX.proto.summary_pb2 import Summary
 
 from wng.runs import checkpoint
 from wng.runs.files import one_sentence, read_bytes, write_atomic
 
 CHECKSUM = "crc32"
+DETERMINISTIC = "return_deterministic"  # the column of evaluations
 FLUSH_SECONDS = 10.0
 ADVICE = "move it away to continue without the earlier rows"
 
@@ -30,15 +29,13 @@ class MetricsWriter:
       directory: the run's folder.
       resume_at: the iteration of the checkpoint; later rows are dropped. None begins anew.
       x: the column that is TensorBoard's horizontal axis.
-
-    Note:
-      tensorboardX's SummaryWriter hands events to a thread through a bounded queue: on a full disk
-      the thread dies and training hangs. Its EventsWriter is used directly instead.
     """
 
     def __init__(
         self, directory: str | Path, resume_at: int | None = None, *, x: str = "iteration"
     ):
+        from wng.runs.tensorboard import EventFile  # imports protobuf, which readers do not need
+
         self.path, self._x = Path(directory) / "metrics.csv", x
         self._columns: list[str] = []
         kept: list[dict[str, float]] = []
@@ -46,16 +43,17 @@ class MetricsWriter:
             self._columns, kept = _parse(self.path, until=resume_at)
             _check_complete(self.path, kept, checkpoint.saved(Path(directory) / "checkpoints"))
         write_atomic(self.path, _format(self._columns, kept))
-        events = Path(directory) / "tensorboard"
-        with one_sentence(self.path):
-            self._file = self.path.open("ab", buffering=0)
-            events.mkdir(exist_ok=True)
-            # A unique name even for two sessions within a second: an existing file is overwritten.
-            self._events = EventsWriter(str(events / "events"), f".{time.time_ns()}")
-        # Tell TensorBoard to forget what an earlier session wrote after this point.
         last = kept[-1].get(x, math.nan) if kept else math.nan
         start = int(last) + 1 if math.isfinite(last) else 0
-        self._add_event(Event(step=start, session_log=SessionLog(status=SessionLog.START)))
+        self._tensorboard = Path(directory) / "tensorboard"
+        with contextlib.ExitStack() as opened:  # closed again if something fails here
+            with one_sentence(self.path):
+                self._file = opened.enter_context(self.path.open("ab", buffering=0))
+            with one_sentence(self._tensorboard):
+                self._events = EventFile(self._tensorboard)
+                opened.callback(self._events.close)
+                self._events.forget(start)
+            self._opened = opened.pop_all()
         self._flushed = -math.inf
 
     def write(self, row: Mapping[str, float]) -> None:
@@ -75,12 +73,9 @@ class MetricsWriter:
         if unknown:
             raise ValueError(f"{self.path} has no column '{unknown[0]}': the first row fixes them.")
         self._append(header + _format_row(self._columns, numbers))
-        values = [
-            Summary.Value(tag=name, simple_value=value)
-            for name, value in numbers.items()
-            if name != "iteration" and math.isfinite(value)
-        ]
-        self._add_event(Event(step=int(numbers[self._x]), summary=Summary(value=values)))
+        shown = {k: v for k, v in numbers.items() if k != "iteration" and math.isfinite(v)}
+        with one_sentence(self._tensorboard):
+            self._events.write(int(numbers[self._x]), shown)
         if time.monotonic() - self._flushed > FLUSH_SECONDS:
             self.sync()
 
@@ -92,10 +87,9 @@ class MetricsWriter:
         self._flushed = time.monotonic()
 
     def close(self) -> None:
-        """Write out and close both files."""
+        """Write out and close both files, the one even if the other fails."""
         with one_sentence(self.path):
-            self._file.close()
-            self._events.close()
+            self._opened.close()
 
     def __enter__(self) -> "MetricsWriter":
         return self
@@ -107,11 +101,6 @@ class MetricsWriter:
         with one_sentence(self.path):
             while data:  # an unbuffered file may take a part, before the disk is full
                 data = data[self._file.write(data) :]
-
-    def _add_event(self, event: Event) -> None:
-        event.wall_time = time.time()
-        with one_sentence(self.path.parent / "tensorboard"):
-            self._events.write_event(event)
 
 
 def read_metrics(path: str | Path) -> dict[str, np.ndarray]:

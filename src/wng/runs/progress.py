@@ -43,6 +43,13 @@ class TrainingProgress:
         self._tasks[name] = self._progress.add_task(name, total=total, completed=done, text="")
         self._last_line[name] = (time.monotonic(), done)
 
+    def say(self, name: str, text: str) -> None:
+        """What the run `name` is doing while it has no numbers to show, such as "compiling"."""
+        if self._progress.tasks[self._tasks[name]].fields["text"] != text:
+            self._progress.update(self._tasks[name], text=text)
+            if not self._live:
+                self.console.print(f"{name}  {text}", markup=False, highlight=False)
+
     def update(self, name: str, done: int, fields: Mapping[str, float]) -> None:
         """The run `name` has done `done` steps; `fields` are shown in their order."""
         text = "  ".join(f"{key} {_short(value)}" for key, value in fields.items())

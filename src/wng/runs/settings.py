@@ -1,6 +1,7 @@
 """What the settings of both families share: named methods, presets, checks of values."""
 
 import dataclasses
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args, get_origin
@@ -10,6 +11,7 @@ import numpy as np
 from wng.behavior.registry import Registry, check_choice, nearest
 
 Settings = Literal["tuned", "paper", "released"]
+EVALUATION_SEED = 1_000_000  # of the episodes of evaluations, the same for every agent
 KINDS = {int: "a whole number", float: "a number", bool: "True or False", str: "text"}
 MOST = 2**31 - 1  # JAX counts in 32 bits
 LARGEST = float(np.finfo(np.float32).max)  # and computes in 32 bits as well
@@ -108,6 +110,28 @@ class Limits:
                 )
                 most = " and at most 1" if name in self.at_most_one else ""
                 raise ValueError(f"{name} must be finite{least_of}{most}, got {value}.")
+
+
+def check_seed(seed: Any) -> int:
+    """The seed as an int; ValueError if a JAX key cannot hold it."""
+    if not isinstance(seed, int | np.integer) or not 0 <= seed < 2**32:
+        raise ValueError(f"seed must be a whole number from 0 to {2**32 - 1}, got {seed!r}.")
+    return int(seed)
+
+
+def check_memory(what: str, numbers: float) -> None:
+    """Raise a ValueError if this many 32-bit numbers exceed the memory of this machine.
+
+    Args:
+      what: what takes the memory, in words that name the settings to lower.
+      numbers: a lower bound, so that nothing that would work is refused.
+    """
+    available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if 4 * numbers > available:
+        raise ValueError(
+            f"{what} would take at least {4 * numbers / 1e9:,.0f} GB of memory, and this machine "
+            f"has {available / 1e9:,.0f} GB: lower it."
+        )
 
 
 def config_from(saved: Any, config: type) -> Any:

@@ -1,21 +1,30 @@
 """Training: the loop around a trainer, with metrics, checkpoints, progress and Ctrl-C."""
 
 import contextlib
+import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+from weakref import WeakSet
 
-import jax
 import numpy as np
 
 from wng.runs import checkpoint
 from wng.runs.directory import RunDirectory
 from wng.runs.interrupt import stop_on_signals
-from wng.runs.metrics import MetricsWriter
+from wng.runs.metrics import DETERMINISTIC, MetricsWriter
 from wng.runs.progress import TrainingProgress
+from wng.runs.settings import EVALUATION_SEED
+
+if TYPE_CHECKING:
+    import jax
+
+    from wng.envs.vector import VectorEnv
 
 CHECKPOINT_SECONDS = 15.0
+MOST_EPISODES = 1000  # of an evaluation: each has an environment of its own
+_compiled: WeakSet[Any] = WeakSet()  # trainers that have done an iteration in this process
 Row = dict[str, float]
 
 
@@ -47,12 +56,12 @@ class Trainer(Protocol):
         """Run one iteration; returns its metrics, with 'iteration', 'steps' and 'return'."""
 
     def shown(self, row: Row) -> Row:
-        """What the progress bar shows of an iteration."""
+        """What the progress bar shows of an iteration, first of all 'return'."""
 
     def keep(self, folder: Path) -> None:
         """Write what else there is to keep of the last iteration into the run's folder."""
 
-    def actions(self, state: Any, rows: np.ndarray, key: jax.Array | None) -> np.ndarray:
+    def actions(self, state: Any, rows: np.ndarray, key: "jax.Array | None") -> np.ndarray:
         """Actions in the states `rows`: sampled with `key`, or the most likely ones without."""
 
     def checkpoint(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
@@ -65,11 +74,16 @@ class Trainer(Protocol):
         """Free all resources."""
 
 
-def check_seed(seed: Any) -> int:
-    """The seed as an int; ValueError if a JAX key cannot hold it."""
-    if not isinstance(seed, int | np.integer) or not 0 <= seed < 2**32:
-        raise ValueError(f"seed must be a whole number from 0 to {2**32 - 1}, got {seed!r}.")
-    return int(seed)
+def check_evaluation(every: Any, episodes: Any) -> None:
+    """Raise a ValueError if a policy cannot be evaluated so often, or in so many episodes."""
+    if not (isinstance(every, int | float) and (every == 0 or 1 <= every < math.inf)):
+        raise ValueError(
+            f"eval_every must be a number of environment steps, or 0 for never, got {every!r}."
+        )
+    if not (isinstance(episodes, int | np.integer) and 1 <= episodes <= MOST_EPISODES):
+        raise ValueError(
+            f"eval_episodes must be a whole number from 1 to {MOST_EPISODES}, got {episodes!r}."
+        )
 
 
 def train(
@@ -81,11 +95,14 @@ def train(
     run: RunDirectory | None = None,
     progress: bool | TrainingProgress = True,
     callback: Callable[[Row], bool | None] | None = None,
+    eval_every: float = 0,
+    eval_episodes: int = 10,
 ) -> None:
     """Train up to `total` environment steps, in whole iterations.
 
     Ctrl-C stops after the present iteration, a second one at once. However it ends, an exception
-    of the callback included, the run then holds the last whole iteration.
+    of the callback included, the run then holds the last whole iteration. (If it ends in the midst
+    of an evaluation, the run holds its last checkpoint.)
 
     Args:
       trainer: what learns.
@@ -95,7 +112,10 @@ def train(
       run: where metrics and checkpoints are kept.
       progress: whether to show a bar, or the display to report to.
       callback: called with the metrics of each iteration; returning False stops.
+      eval_every: environment steps between evaluations of the policy; 0 for none.
+      eval_episodes: episodes of an evaluation.
     """
+    check_evaluation(eval_every, eval_episodes)
     trainer.check_memory()
     with contextlib.ExitStack() as stack:
         stop = stack.enter_context(stop_on_signals())
@@ -112,28 +132,48 @@ def train(
         if bar is not None:
             bar.add(name, total, trainer.steps)
         recorded, saved = trainer.iteration, time.monotonic()
+        every, evaluated, improved = int(eval_every), math.nan, False
+        best = -math.inf if run is None else _best_return(run)
+        arenas: list[VectorEnv] = []  # made once: an evaluation starts the same episodes again
+        for env in _arenas(trainer, eval_episodes) if every else ():
+            arenas.append(stack.enter_context(contextlib.closing(env)))
 
         def save() -> None:
             nonlocal saved
             if run is not None and writer is not None:
                 writer.sync()
                 arrays, info = trainer.checkpoint()
-                path = checkpoint.write(run.checkpoints, trainer.steps, arrays, info | identity)
+                info |= identity
+                if improved:  # first: whoever resumes from the checkpoint will not evaluate it
+                    checkpoint.write_file(run.best, arrays, info | {DETERMINISTIC: best})
+                path = checkpoint.write(run.checkpoints, trainer.steps, arrays, info)
                 trainer.newest, saved = path.resolve(), time.monotonic()
 
         try:
             while trainer.steps < total and not stop.requested:
+                before = trainer.steps
+                if bar is not None and trainer not in _compiled:
+                    bar.say(name, "compiling")
                 cpu = time.process_time()  # of all threads; the wall clock also counts waiting
                 row = trainer.iterate()
+                _compiled.add(trainer)
                 row["seconds_cpu"] = time.process_time() - cpu
+                if every:
+                    row[DETERMINISTIC], improved = math.nan, False
+                    if trainer.steps // every > before // every or trainer.steps >= total:
+                        evaluated = row[DETERMINISTIC] = _evaluate(trainer, arenas)
+                        improved, best = evaluated > best, max(evaluated, best)
                 if run is not None and writer is not None:
                     trainer.keep(run.path)
                     writer.write(row)
                 recorded = trainer.iteration
-                if time.monotonic() - saved > CHECKPOINT_SECONDS:
+                if improved or time.monotonic() - saved > CHECKPOINT_SECONDS:
                     save()
                 if bar is not None:
-                    bar.update(name, trainer.steps, trainer.shown(row))
+                    fields = trainer.shown(row)
+                    if every:
+                        fields = {"return": fields["return"], "evaluated": evaluated} | fields
+                    bar.update(name, trainer.steps, fields)
                 if callback is not None and callback(row) is False:
                     break
         finally:
@@ -165,7 +205,38 @@ def restore(trainer: Trainer, run: RunDirectory) -> list[str]:
             f"{run.path / 'metrics.csv'} is missing: the rows up to iteration "
             f"{trainer.iteration} are lost."
         )
+    if run.best.exists() and not checkpoint.is_good(run.best):
+        problems.append(f"{run.best} is damaged: the next evaluation replaces it.")
     return problems + ([warning] if warning else [])
+
+
+def _arenas(trainer: Trainer, episodes: int) -> "Iterator[VectorEnv]":
+    """The environments of evaluations."""
+    from wng.envs.episodes import episode_envs
+
+    return episode_envs(trainer.resolved, episodes, EVALUATION_SEED)
+
+
+def _evaluate(trainer: Trainer, arenas: "list[VectorEnv]") -> float:
+    """Mean return of the most likely actions, in the same episodes for every policy."""
+    from wng.envs.episodes import first_returns
+
+    returns: list[float] = []
+    for env in arenas:
+        returns += first_returns(
+            env, lambda rows: trainer.actions(trainer.state, rows, None), trainer.horizon
+        )
+    return float(np.mean(returns))
+
+
+def _best_return(run: RunDirectory) -> float:
+    """The deterministic return of the best checkpoint; −∞ if there is no good one."""
+    try:
+        _, info = checkpoint.read(run.best)
+        checkpoint.check_info(info, **{DETERMINISTIC: float})
+    except ValueError:
+        return -math.inf
+    return info[DETERMINISTIC]
 
 
 def _check_continues(trainer: Trainer, run: RunDirectory) -> None:

@@ -7,8 +7,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from wng.runs.checkpoint import MISMATCH
+
 T = TypeVar("T")
-MISMATCH = "it was written by another version or configuration"
 
 
 def save_tree(tree: Any) -> dict[str, np.ndarray]:

@@ -7,8 +7,9 @@ import pytest
 from scipy import integrate, stats
 
 from wng.estimator import gaussian
-from wng.experiments.toys.axes import Theta, ToySettings, estimated_direction
+from wng.experiments.toys.axes import Theta, estimated_direction
 from wng.experiments.toys.descent import STATUS, initial, objective, sweep, versine_and_sine
+from wng.experiments.toys.settings import ToySettings
 
 SMALL = ToySettings(dim=3, iterations=60)
 BOTH = pytest.mark.parametrize("parameterization", ["diagonal", "log-diagonal"])

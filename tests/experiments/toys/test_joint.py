@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from wng.experiments.toys import joint as toys_joint
-from wng.experiments.toys.axes import ToySettings
+from wng.experiments.toys.settings import ToySettings
 
 
 def test_cosine_by_hand() -> None:

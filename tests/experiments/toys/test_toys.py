@@ -7,7 +7,7 @@ import pytest
 from wng.experiments.toys import figures as toys_figures
 from wng.experiments.toys import report as toys_report
 from wng.experiments.toys import study as toys_study
-from wng.experiments.toys.axes import ToySettings
+from wng.experiments.toys.settings import ToySettings
 from wng.experiments.toys.study import Method, Study
 
 pytestmark = pytest.mark.slow

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from wng.experiments.transport import study as transport
+from wng.experiments.transport.settings import TransportSettings
 
 
 def test_squared_distance_by_hand() -> None:
@@ -13,7 +14,7 @@ def test_squared_distance_by_hand() -> None:
 
 
 def test_the_field_carries_samples_most_of_the_way(tmp_path: Path) -> None:
-    settings = transport.TransportSettings(num_samples=300)
+    settings = TransportSettings(num_samples=300)
     for result in transport.reproduce(settings, tmp_path, "wng reproduce transport"):
         assert result.left - result.floor < 0.2 * (result.distance - result.floor)
     assert (tmp_path / "figures" / "transport.png").stat().st_size > 20_000

@@ -14,6 +14,7 @@ import numpy as np
 from wng.agents.load import load
 from wng.agents.registry import title_of
 from wng.experiments.comparison import final_returns
+from wng.experiments.conditioning import PLACE
 from wng.experiments.conditioning.spectrum import Spectrum, by_env, diagnose, draw_spectrum, ratios
 from wng.experiments.output import RED, figure, markdown_table, save, write_csv
 from wng.experiments.pg.study import TABLE
@@ -30,7 +31,6 @@ from wng.experiments.statistics import rank_correlation
 from wng.experiments.study import Missing, Run, Trial, grouped, summarize_missing
 from wng.runs.files import read_json, write_json
 
-PLACE = 10  # the ratio |λ₁|/|λ₁₀| measures a task's conditioning
 SHOWN = {2: "λ₂", 5: "λ₅", 10: "λ₁₀", 20: "λ₂₀"}  # columns of the table
 ENOUGH = 5  # with fewer tasks no rank correlation can be significant
 OURS = ("WNPG", "BG-WNPG")

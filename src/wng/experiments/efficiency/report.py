@@ -7,7 +7,7 @@ divided by the time.
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from wng.experiments.drawing import color_of
 from wng.experiments.output import figure, markdown_table, number, save, write_csv
 from wng.experiments.pg import study as pg
 from wng.experiments.report import Claim, appendix, claims_table, write_report
-from wng.experiments.study import Missing, Run, summarize_missing
+from wng.experiments.study import Clock, Missing, Run, summarize_missing
 
 PAPER_MEASURE = "reward_per_minute"
 FIRST = 0.05  # fraction of a run that counts as its start
@@ -25,7 +25,6 @@ MEASURES = {  # fields of a cost
     PAPER_MEASURE: "total reward per minute, the paper's measure",
     "gain_per_minute": "gain over the start of the run per minute",
 }
-Clock = Literal["wall", "cpu"]
 BEYOND = tuple(METHODS[method].title for method in pg.BEYOND)  # not in the paper
 SHARES = {"environment": "#9aa5b1", "policy": "#2e6f9e", "update": "#d1495b"}
 COLUMNS = ("minutes", *MEASURES, "cpu", *SHARES)

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from wng.envs.lookup import find
 from wng.experiments.report import SMOKE
 from wng.experiments.study import LAST, Run, Scale, Trial
 from wng.runs.settings import Settings
@@ -93,6 +92,8 @@ def stuck_return(env: str) -> float:
     """
     if "PointWall" not in env:
         return -np.inf
+    from wng.envs.lookup import find
+
     made, _ = find(env)
     made.reset(seed=0)
     total, ended = 0.0, False

@@ -28,8 +28,8 @@ from wng.experiments.toys.axes import (
     GeometryName,
     ProximityName,
     Theta,
-    ToySettings,
 )
+from wng.experiments.toys.settings import ToySettings
 
 NODES, WEIGHTS = (a / 2 for a in np.polynomial.legendre.leggauss(24))
 NODES = NODES + 0.5  # on [0, 1]

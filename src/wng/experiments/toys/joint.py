@@ -13,8 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from wng.estimator import WassersteinMetric, gaussian, jacobian_reparam, kernel_basis
-from wng.experiments.toys.axes import ToySettings
 from wng.experiments.toys.descent import objective
+from wng.experiments.toys.settings import ToySettings
 
 NUM_SAMPLES = 300
 NUM_BASIS = (5, 20, 100, 300)

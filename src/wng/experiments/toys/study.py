@@ -17,10 +17,10 @@ from wng.experiments.toys.axes import (
     PROXIMITIES,
     GeometryName,
     ProximityName,
-    ToySettings,
 )
 from wng.experiments.toys.descent import STATUS, Run, sweep
 from wng.experiments.toys.joint import Alignment, alignments
+from wng.experiments.toys.settings import ToySettings
 
 STEP_SIZES = tuple(round(float(x), 6) for x in np.geomspace(1e-3, 10, 17))
 STARTS = (0.5, 1.0, 2.0, 3.0)  # initial standard deviations; the paper gives none

@@ -4,7 +4,6 @@ Shows samples of q_θ, samples of q_{θ+u}, and the field ∇f_u that, according
 one to the other, for a Gaussian and for a curved ("banana") behavior distribution.
 """
 
-import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,33 +16,10 @@ from numpy.typing import ArrayLike
 from scipy.optimize import linear_sum_assignment
 from scipy.spatial.distance import cdist
 
-from wng.envs.base import check_arguments
 from wng.estimator import WassersteinMetric, jacobian_reparam, kernel_basis
-from wng.estimator.checks import check_memory
 from wng.experiments.output import BLUE, GRAY, RED, figure, markdown_table, save, write_csv
 from wng.experiments.report import write_report
-
-
-@dataclasses.dataclass(frozen=True)
-class TransportSettings:
-    """Settings of the transport figure."""
-
-    num_samples: int = 1000
-    """Number of samples N of the behavior distribution."""
-    num_basis: int = 50
-    """Number of kernel basis functions M."""
-    seed: int = 0
-    """Random seed of the samples and of the basis."""
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.num_basis <= self.num_samples:
-            raise ValueError(
-                f"num_basis ({self.num_basis}) must be at least 1 and not exceed num_samples "
-                f"({self.num_samples})."
-            )
-        check_arguments(1, self.seed)
-        # All pairwise distances, in float64.
-        check_memory(f"num_samples={self.num_samples}", 2 * self.num_samples**2)
+from wng.experiments.transport.settings import TransportSettings
 
 
 class Example(NamedTuple):
