@@ -48,7 +48,7 @@ def ours(name: str, **settings: Any) -> Contender:
         seconds = [sum(r[f"seconds_{part}"] for r in rows) for part in ("env", "policy", "update")]
         return seconds[0], seconds[1], seconds[2]
 
-    return Contender(f"wng {name} ({trainer.env.spec.backend})", run)
+    return Contender(f"wng {name} ({trainer.rollouts.backend})", run)
 
 
 def bare() -> Contender:

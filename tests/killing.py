@@ -16,7 +16,7 @@ from wng.runs.metrics import read_metrics
 
 DRIVER = """
 from wng.runs import training
-training.CHECKPOINT_SECONDS = 0.0  # a checkpoint at every iteration: kills hit the writing too
+record.CHECKPOINT_SECONDS = 0.0  # a checkpoint at every iteration: kills hit the writing too
 from wng.cli import main
 main()
 """

@@ -11,7 +11,7 @@ import wng
 from wng.agents.agent import Agent
 from wng.envs import episodes
 from wng.policy_gradient.methods import METHODS, preset
-from wng.runs import checkpoint, training
+from wng.runs import checkpoint, record
 from wng.runs.metrics import read_metrics
 
 PROBE = "wng/ProbeContextual-v0"
@@ -155,7 +155,7 @@ def test_load_says_what_is_not_an_agent(tmp_path) -> None:
 
 
 def test_a_run_in_two_sessions_is_the_run_in_one(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(training, "CHECKPOINT_SECONDS", -1.0)
+    monkeypatch.setattr(record, "CHECKPOINT_SECONDS", -1.0)
     whole = tiny()
     whole_run = new_run(whole, tmp_path / "whole")
     whole.learn(256, progress=False, run=whole_run)
@@ -176,7 +176,7 @@ def test_a_run_in_two_sessions_is_the_run_in_one(tmp_path, monkeypatch) -> None:
 def test_a_damaged_checkpoint_is_refused_by_name_and_the_previous_one_used(
     tmp_path, monkeypatch
 ) -> None:
-    monkeypatch.setattr(training, "CHECKPOINT_SECONDS", -1.0)
+    monkeypatch.setattr(record, "CHECKPOINT_SECONDS", -1.0)
     whole = tiny().learn(256, progress=False)
     for damage in ("cut", "altered"):
         agent = tiny()
@@ -244,15 +244,15 @@ def test_an_error_in_a_callback_leaves_a_run_that_goes_on(tmp_path, trained, err
 def test_a_full_disk_leaves_metrics_and_checkpoints_that_agree(tmp_path, monkeypatch) -> None:
     agent = tiny()
     run = new_run(agent, tmp_path)
-    write = training.MetricsWriter.write
+    write = record.MetricsWriter.write
 
     def full(self, row) -> None:
         if row["iteration"] == 3:
             raise OSError("no space left")
         write(self, row)
 
-    monkeypatch.setattr(training, "CHECKPOINT_SECONDS", -1.0)
-    monkeypatch.setattr(training.MetricsWriter, "write", full)
+    monkeypatch.setattr(record, "CHECKPOINT_SECONDS", -1.0)
+    monkeypatch.setattr(record.MetricsWriter, "write", full)
     with pytest.raises(OSError, match="no space left"):
         agent.learn(640, progress=False, run=run)
     assert wng.load(run.path).steps == 128

@@ -12,9 +12,8 @@ from policy_gradient.tiny import TINY
 import wng
 from wng.agents.agent import Agent
 from wng.envs.vector import VectorEnv
-from wng.runs import checkpoint, training
-from wng.runs.metrics import read_metrics
-from wng.runs.training import DETERMINISTIC
+from wng.runs import checkpoint, record, training
+from wng.runs.metrics import DETERMINISTIC, read_metrics
 
 EVALUATIONS = {"eval_every": 100.0, "eval_episodes": 3}  # a policy gradient takes 64 at a time
 
@@ -99,7 +98,7 @@ def test_a_kill_at_any_moment_leaves_a_run_that_resumes_exactly(
     make, tmp_path, monkeypatch
 ) -> None:
     """A copy of the folder is what a kill at that moment would leave."""
-    monkeypatch.setattr(training, "CHECKPOINT_SECONDS", 1e9)  # at evaluations alone
+    monkeypatch.setattr(record, "CHECKPOINT_SECONDS", 1e9)  # at evaluations alone
     whole, copies = make(), []
     run = new_run(whole, tmp_path / "whole")
 

@@ -16,7 +16,7 @@ from wng import cli
 from wng.agents.registry import GRADIENT
 from wng.policy_gradient.methods import METHODS
 from wng.policy_gradient.trainer import Trainer
-from wng.runs import checkpoint, training
+from wng.runs import checkpoint, record
 from wng.runs.directory import RunDirectory
 from wng.runs.metrics import read_metrics
 
@@ -333,7 +333,7 @@ def test_quiet_is_quiet(monkeypatch, capsys, tmp_path) -> None:
 
 
 def test_a_damaged_checkpoint_is_named_and_passed_over(monkeypatch, capsys, tmp_path) -> None:
-    monkeypatch.setattr(training, "CHECKPOINT_SECONDS", -1.0)
+    monkeypatch.setattr(record, "CHECKPOINT_SECONDS", -1.0)
     assert train(monkeypatch, tmp_path, "pg", "--env", PROBE) == 0
     folder = tmp_path / "wng-ProbeContextual-v0" / "pg" / "seed0"
     newest, previous = checkpoint.saved(folder / "checkpoints")

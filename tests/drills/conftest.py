@@ -4,7 +4,7 @@ from typing import NamedTuple
 import pytest
 
 from drills.runs import FAMILIES, Family, command
-from wng.runs import training
+from wng.runs import record
 
 SOME, ALL = 5, 7  # iterations of the run that is damaged, and of the one that nobody disturbs
 
@@ -24,7 +24,7 @@ class Pair(NamedTuple):
 @pytest.fixture(autouse=True)
 def _often(monkeypatch: pytest.MonkeyPatch) -> None:
     """A checkpoint at every iteration."""
-    monkeypatch.setattr(training, "CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(record, "CHECKPOINT_SECONDS", 0.0)
 
 
 @pytest.fixture(scope="session")
@@ -32,7 +32,7 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Pair]:
     """Roots of runs of each family."""
     found = {}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(training, "CHECKPOINT_SECONDS", 0.0)
+        patch.setattr(record, "CHECKPOINT_SECONDS", 0.0)
         for name, family in FAMILIES.items():
             root = tmp_path_factory.mktemp(name)
             for folder, iterations in (("some", SOME), ("whole", ALL)):

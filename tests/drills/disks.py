@@ -16,7 +16,7 @@ from pathlib import Path
 
 from drills.runs import FAMILIES, assert_loadable, assert_same_run, command, load
 from drills.tally import Drill
-from wng.runs import training
+from wng.runs import record
 from wng.runs.metrics import MetricsWriter
 
 PAGE = 4096
@@ -184,7 +184,7 @@ def sealed(folder: Path, times: int) -> None:
 
 
 if __name__ == "__main__":
-    training.CHECKPOINT_SECONDS = 0.0
+    record.CHECKPOINT_SECONDS = 0.0
     for number, drill in enumerate((full, sealed), start=2):
         folder = Path(sys.argv[1]) / drill.__name__
         folder.mkdir(mode=0o755)

@@ -4,10 +4,10 @@ import json
 import sys
 
 from drills.runs import command
-from wng.runs import training
+from wng.runs import record
 
 if __name__ == "__main__":
-    training.CHECKPOINT_SECONDS = 0.0
+    record.CHECKPOINT_SECONDS = 0.0
     print("ready", flush=True)
     for line in sys.stdin:
         print(json.dumps(command(*json.loads(line))), flush=True)

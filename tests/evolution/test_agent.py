@@ -15,7 +15,7 @@ from wng.agents.registry import EVOLUTION
 from wng.agents.video import film
 from wng.evolution.maps import read_maps
 from wng.evolution.methods import preset
-from wng.runs import checkpoint, training
+from wng.runs import checkpoint, record
 from wng.runs.metrics import read_metrics
 from wng.runs.training import NonFiniteError
 
@@ -160,7 +160,7 @@ def test_load_finds_the_family(trained: wng.Agent, tmp_path) -> None:
 
 
 def test_a_run_in_two_sessions_is_the_run_in_one(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(training, "CHECKPOINT_SECONDS", -1.0)
+    monkeypatch.setattr(record, "CHECKPOINT_SECONDS", -1.0)
     whole, first, second = tiny(), tiny(), tiny()
     whole_run = new_run(whole, tmp_path / "whole")
     whole.learn(4 * GENERATION, progress=False, run=whole_run)
@@ -181,7 +181,7 @@ def test_a_run_in_two_sessions_is_the_run_in_one(tmp_path, monkeypatch) -> None:
 
 
 def test_a_damaged_checkpoint_is_passed_over(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(training, "CHECKPOINT_SECONDS", -1.0)
+    monkeypatch.setattr(record, "CHECKPOINT_SECONDS", -1.0)
     agent = tiny()
     run = new_run(agent, tmp_path)
     agent.learn(3 * GENERATION, progress=False, run=run)

@@ -12,8 +12,7 @@ from wng.execution.ray import RayExecutor
 from wng.policy_gradient.methods import preset
 from wng.runs.directory import lock
 from wng.runs.executor import RETRIES, LocalExecutor
-from wng.runs.metrics import MetricsWriter, read_metrics
-from wng.runs.training import DETERMINISTIC
+from wng.runs.metrics import DETERMINISTIC, MetricsWriter, read_metrics
 
 PROBE = "wng/ProbeContextual-v0"
 STEPS = 64 * 40

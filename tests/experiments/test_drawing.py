@@ -8,8 +8,7 @@ from fabricate import fabricate
 from wng.experiments.drawing import color_of, draw_curves, draw_panels, std_band
 from wng.experiments.study import Trial
 from wng.runs.directory import RunDirectory
-from wng.runs.metrics import MetricsWriter
-from wng.runs.training import DETERMINISTIC
+from wng.runs.metrics import DETERMINISTIC, MetricsWriter
 
 STEPS = np.arange(1.0, 51)
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from wng.runs import checkpoint, training
+from wng.runs import checkpoint, record
 from wng.runs.directory import RunDirectory
 from wng.runs.metrics import DETERMINISTIC, read_metrics
 from wng.runs.progress import TrainingProgress
@@ -41,13 +41,13 @@ class Counter:
         if self.bad == 0:
             raise ValueError("it does not fit.")
 
-    def iterate(self) -> training.Row:
+    def iterate(self) -> record.Row:
         if self.iteration + 1 == self.bad:
             raise ArithmeticError("oh")
         self.iteration += 1
         return {"iteration": self.iteration, "steps": self.steps, "return": -1.0}
 
-    def shown(self, row: training.Row) -> training.Row:
+    def shown(self, row: record.Row) -> record.Row:
         return {"return": row["return"]}
 
     def keep(self, folder: Path) -> None:
@@ -95,7 +95,7 @@ def test_nothing_is_kept_without_a_run() -> None:
 def test_a_callback_sees_each_row_and_stops_with_false() -> None:
     seen = []
 
-    def callback(row: training.Row) -> bool:
+    def callback(row: record.Row) -> bool:
         seen.append(row["steps"])
         return len(seen) < 2
 
@@ -121,7 +121,7 @@ def test_a_row_that_was_not_written_is_not_in_a_checkpoint(tmp_path, monkeypatch
     def full(self, row) -> None:
         raise OSError("no space left")
 
-    monkeypatch.setattr(training.MetricsWriter, "write", full)
+    monkeypatch.setattr(record.MetricsWriter, "write", full)
     with pytest.raises(OSError, match="no space left"):
         run_to(trainer, 30, run)
     assert checkpoint.read_latest(run.checkpoints)[0]["count"] == 1
@@ -131,10 +131,10 @@ def test_a_row_that_was_not_written_is_not_in_a_checkpoint(tmp_path, monkeypatch
 def test_checkpoints_are_written_from_time_to_time(
     tmp_path, monkeypatch, seconds: float, expected: list[int]
 ) -> None:
-    monkeypatch.setattr(training, "CHECKPOINT_SECONDS", seconds)
+    monkeypatch.setattr(record, "CHECKPOINT_SECONDS", seconds)
     run, seen = new_run(tmp_path), []
 
-    def callback(row: training.Row) -> None:
+    def callback(row: record.Row) -> None:
         if checkpoint.saved(run.checkpoints):
             seen.append(int(checkpoint.read_latest(run.checkpoints)[0]["count"]))
 
@@ -208,10 +208,10 @@ def test_the_first_iteration_that_reaches_a_multiple_is_evaluated_and_the_last(
 
 
 def test_the_best_is_kept_apart_from_the_newest(tmp_path, monkeypatch, scored) -> None:
-    monkeypatch.setattr(training, "CHECKPOINT_SECONDS", -1.0)
+    monkeypatch.setattr(record, "CHECKPOINT_SECONDS", -1.0)
     run, held = new_run(tmp_path), []
 
-    def look(row: training.Row) -> None:
+    def look(row: record.Row) -> None:
         arrays, info = checkpoint.read(run.best)
         assert info == {"seed": 0, **IDENTITY, DETERMINISTIC: SCORES[int(arrays["count"]) - 1]}
         held.append(int(arrays["count"]))
@@ -226,7 +226,7 @@ def test_the_best_is_kept_apart_from_the_newest(tmp_path, monkeypatch, scored) -
 
 
 def test_the_best_so_far_survives_sessions(tmp_path, monkeypatch, scored) -> None:
-    monkeypatch.setattr(training, "CHECKPOINT_SECONDS", 1e9)
+    monkeypatch.setattr(record, "CHECKPOINT_SECONDS", 1e9)
     run = new_run(tmp_path)
     for total in (10, 20, 30, 40, 50):
         trainer = Counter()

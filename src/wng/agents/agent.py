@@ -15,9 +15,9 @@ from wng.runs import checkpoint, training
 from wng.runs.directory import RunDirectory
 from wng.runs.executor import Executor
 from wng.runs.progress import TrainingProgress
+from wng.runs.record import Row
 from wng.runs.settings import EVALUATION_SEED, Settings, check_names, check_seed, find_method
 from wng.runs.setup import set_up_jax
-from wng.runs.training import Row
 
 if TYPE_CHECKING:
     import jax
@@ -138,7 +138,7 @@ class Agent:
             self.trainer,
             self.steps + int(steps),
             f"{self.title} seed {self.seed}",
-            identity=self._identity,
+            identity=self.identity,
             run=run,
             progress=progress,
             callback=None if callback is None else lambda row: callback(self, row),
@@ -154,10 +154,11 @@ class Agent:
     def save(self, path: str | Path) -> None:
         """Write everything to one file, which `wng.load` reads. It never holds code."""
         arrays, info = self.trainer.checkpoint()
-        checkpoint.write_file(path, arrays, info | self._identity)
+        checkpoint.write_file(path, arrays, info | self.identity)
 
     @property
-    def _identity(self) -> dict[str, str]:
+    def identity(self) -> dict[str, str]:
+        """What `wng.load` needs to know, as part of each checkpoint."""
         return {"kind": self.family.kind, "method": self.method}
 
     def predict(self, observation: Any, *, deterministic: bool = True) -> np.ndarray:

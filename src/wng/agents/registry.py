@@ -2,7 +2,7 @@
 
 import importlib
 from collections import ChainMap
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -29,6 +29,7 @@ class Family(NamedTuple):
     distributes: bool  # whether one run can use an executor
     env_backend: Callable[[Any], Any]  # (config) -> backend that the environment is resolved with
     trainer: str  # module:class, imported when a run starts
+    block: str  # module:class of trainers side by side; empty if there is none
 
     def resolve(self, env: str, config: Any) -> "ResolvedEnv":
         """The environment of a run; ValueError if there is none, or it cannot be used."""
@@ -38,8 +39,16 @@ class Family(NamedTuple):
 
     def make_trainer(self, *arguments: Any, **settings: Any) -> Any:
         """A trainer of this family."""
-        module, name = self.trainer.split(":")
-        return getattr(importlib.import_module(module), name)(*arguments, **settings)
+        return _find(self.trainer)(*arguments, **settings)
+
+    def make_block(self, trainers: Sequence[Any]) -> Any:
+        """Several trainers side by side, in one compiled program."""
+        return _find(self.block)(trainers)
+
+
+def _find(path: str) -> Any:
+    module, name = path.split(":")
+    return getattr(importlib.import_module(module), name)
 
 
 GRADIENT = Family(
@@ -53,6 +62,7 @@ GRADIENT = Family(
     False,
     attrgetter("backend"),
     "wng.policy_gradient.trainer:Trainer",
+    "wng.policy_gradient.block:TrainerBlock",
 )
 EVOLUTION = Family(
     "evolution",
@@ -65,6 +75,7 @@ EVOLUTION = Family(
     True,
     lambda config: "gymnasium",  # what is asked of it; the backend concerns whole populations
     "wng.evolution.trainer:EvolutionTrainer",
+    "",
 )
 FAMILIES = (GRADIENT, EVOLUTION)
 METHODS = ChainMap(GRADIENT.methods, EVOLUTION.methods)  # also shows rows that are added later

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from wng.agents.agent import Agent
 from wng.agents.registry import FAMILIES, Family
+from wng.runs import training
 from wng.runs.directory import RunDirectory, safe_name
 from wng.runs.executor import Executor
 from wng.runs.settings import config_from, find_method
@@ -45,6 +46,13 @@ class Job:
     command: str = ""  # what the user typed, for the record
     eval_every: int = 0  # environment steps between evaluations; 0 for none
     eval_episodes: int = 10  # of an evaluation
+    block: tuple[int, ...] = ()  # seeds, this one first, that are trained in one program
+
+    @property
+    def jobs(self) -> "list[Job]":
+        """The runs of a block, one for each seed; of a job that is no block, itself."""
+        seeds = self.block or (self.seed,)
+        return [dataclasses.replace(self, seed=seed, block=()) for seed in seeds]
 
     @property
     def family(self) -> Family:
@@ -88,7 +96,8 @@ class Job:
         kind = saved.pop("kind")
         family = next(family for family in FAMILIES if family.kind == kind)
         config = config_from(saved["config"], family.config)
-        return cls(**{**saved, "config": config, "out": Path(saved["out"])})
+        block = tuple(saved["block"])
+        return cls(**{**saved, "config": config, "out": Path(saved["out"]), "block": block})
 
 
 def run_name(family: Family, method: str, config: Any) -> str:
@@ -112,21 +121,15 @@ def run_job(
     """Train up to the job's number of steps, from the last checkpoint if there is one.
 
     `say` is called with sentences for the user, `conclude` with the agent and its run once all
-    steps are done. The outcome is FINISHED, or STOPPED after Ctrl-C or SIGTERM.
+    steps are done. The outcome is FINISHED, or STOPPED after Ctrl-C or SIGTERM. The runs of a block
+    are trained side by side; if some fail, the others finish first.
     """
+    if job.block:
+        return _run_block(job, progress, say)
     run = job.existing()
     agent = Agent(job.env, job.method, job.seed, config=job.config, executor=executor)
     try:
-        agent.trainer.check_memory()  # before there is a folder of a run that cannot be
-        if run is None:
-            run = RunDirectory.create(
-                job.out, job.env, job.method, job.seed, job.record, job.command
-            )
-        with run.lock():
-            for problem in agent.restore(run):
-                say(f"Note: {problem}")
-        if agent.steps:
-            say(f"Resuming at step {agent.steps:,}.")
+        run = _open_run(job, run, agent, say)
         agent.learn(
             max(0, job.steps - agent.steps),
             progress=progress,
@@ -141,3 +144,50 @@ def run_job(
         return Outcome(Status.FINISHED)
     finally:
         agent.close()
+
+
+def _open_run(
+    job: Job, run: RunDirectory | None, agent: Agent, say: Callable[[str], None]
+) -> RunDirectory:
+    """The run's folder, with the agent at its last checkpoint if there is one."""
+    agent.trainer.check_memory()  # before there is a folder of a run that cannot be
+    if run is None:
+        run = RunDirectory.create(job.out, job.env, job.method, job.seed, job.record, job.command)
+    with run.lock():
+        for problem in agent.restore(run):
+            say(f"Note: {problem}")
+    if agent.steps:
+        say(f"Resuming at step {agent.steps:,}.")
+    return run
+
+
+def _run_block(job: Job, progress: bool, say: Callable[[str], None]) -> Outcome:
+    jobs = job.jobs
+    found = [each.existing() for each in jobs]
+    agents = [Agent(each.env, each.method, each.seed, config=each.config) for each in jobs]
+    try:
+        block = job.family.make_block([agent.trainer for agent in agents])
+        runs = [
+            _open_run(each, run, agent, say)
+            for each, run, agent in zip(jobs, found, agents, strict=True)
+        ]
+        failures = training.train_block(
+            block,
+            job.steps,
+            [f"{agent.title} seed {agent.seed}" for agent in agents],
+            identity=agents[0].identity,
+            runs=runs,
+            progress=progress,
+            eval_every=job.eval_every,
+            eval_episodes=job.eval_episodes,
+        )
+        failed = [f"seed {a.seed}: {why}" for a, why in zip(agents, failures, strict=True) if why]
+        if failed:
+            return Outcome(Status.FAILED, " ".join(failed))
+        least = min(agent.steps for agent in agents)
+        if least < job.steps:
+            return Outcome(Status.STOPPED, f"Stopped at {least:,} of {job.steps:,} steps")
+        return Outcome(Status.FINISHED)
+    finally:
+        for agent in agents:
+            agent.close()

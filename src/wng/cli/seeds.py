@@ -1,5 +1,8 @@
 """`wng train --seeds`: several runs at once, one display."""
 
+import dataclasses
+import math
+import os
 import re
 import shlex
 from typing import TYPE_CHECKING
@@ -20,10 +23,13 @@ if TYPE_CHECKING:
     from wng.cli.train import Train
 
 MOST = 10_000  # seeds in one command
+COPIES = 20  # of the numbers in a rollout that its update makes, roughly
 
 
 def run_seeds(train: "Train", executor: Executor) -> None:
     """Train several seeds in worker processes, as many at a time as there are cores.
+
+    In a JAX environment, each process trains a block of seeds as one program.
 
     Processes are not tied to cores: on another number of cores XLA rounds differently, and a seed
     should come out the same alone and in company.
@@ -31,20 +37,31 @@ def run_seeds(train: "Train", executor: Executor) -> None:
     jobs = [train.job(seed) for seed in parse_seeds(train.seeds)]
     for job in jobs:  # refuse before anything has started
         job.existing()
-    train.family.resolve(train.env, train.config)
+    resolved = train.family.resolve(train.env, train.config)
     find_embedding(train.config.embedding)
     with stop_on_signals() as stop, TrainingProgress(Console(quiet=train.quiet)) as progress:
         for job in jobs:
             progress.add(_name(job), job.steps, progress_of(job.folder)[0])
 
-        def look(job: Job, outcome: Outcome | None) -> None:
-            done, fields = progress_of(job.folder)
-            if fields:
-                progress.update(_name(job), done, fields)
-            elif outcome is None:
-                progress.say(_name(job), "compiling")
+        def look(unit: Job, outcome: Outcome | None) -> None:
+            for job in unit.jobs:
+                done, fields = progress_of(job.folder)
+                if fields:
+                    progress.update(_name(job), done, fields)
+                elif outcome is None:
+                    progress.say(_name(job), "compiling")
 
-        outcomes = run_jobs(jobs, lambda: stop.requested, look, executor=executor)
+        units = jobs
+        if resolved.spec.backend == "jax":
+            size = resolved.spec.observation_size + resolved.spec.action_size
+            units = in_blocks(jobs, executor.cores(), train.config.rollout * size)
+        ends_of = run_jobs(units, lambda: stop.requested, look, executor=executor)
+    outcomes = {
+        job.folder: ends_of[unit.folder]
+        for unit in units
+        for job in unit.jobs
+        if unit.folder in ends_of
+    }
     bad = {Status.FAILED, Status.DIED, Status.TAKEN}
     failed = [job for job in jobs if job.folder in outcomes and outcomes[job.folder].status in bad]
     for job in failed:
@@ -70,6 +87,22 @@ def run_seeds(train: "Train", executor: Executor) -> None:
         f"{len(jobs)} seeds ({whose} of each){evaluated}.\n"
         f"Next:\n  wng plot {shlex.quote(str(parent.parent))}/*/seed*"
     )
+
+
+def in_blocks(jobs: list[Job], cores: int, size: int) -> list[Job]:
+    """The jobs in blocks that are trained as one program each, at least one for each core.
+
+    `size` is how many numbers the states and actions of a rollout are. A seed needs several times
+    that, and all blocks at once at most a quarter of the memory.
+    """
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    most = max(1, memory // 4 // (cores * COPIES * 4 * size))
+    number = max(min(cores, len(jobs)), math.ceil(len(jobs) / most))
+    blocks = [list(part) for part in np.array_split(np.array(jobs, object), number)]
+    return [
+        dataclasses.replace(block[0], block=tuple(job.seed for job in block) * (len(block) > 1))
+        for block in blocks
+    ]
 
 
 def _name(job: Job) -> str:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from jaxtyping import Bool, Float32, Float64, Int64, Shaped
     from numpy.typing import ArrayLike
 
-Backend = Literal["gymnasium", "workers", "envpool"]
+Backend = Literal["gymnasium", "workers", "envpool", "jax"]
 MOST_ENVS = 2**17  # even the smallest environment takes 10 kB and 0.1 ms to make
 
 

@@ -12,11 +12,14 @@ import numpy as np
 from gymnasium.spaces import Box, Discrete, Space
 
 from wng.envs.base import Backend, EnvSpec
+from wng.envs.jax_gym import jax_gym_spec
 from wng.envs.worker import quiet_bullet
 
 
 def find(env_id: Any, **kwargs: Any) -> tuple[gymnasium.Env, str]:
-    """Make the environment of a Gymnasium id or 'module:id', with arguments of `gymnasium.make`.
+    """Make the environment of an id, with arguments of `gymnasium.make`.
+
+    An id is a Gymnasium id, 'module:id', or that of a JAX environment (`jax_gym_spec`).
 
     Returns the environment, and its full id (with module and version).
     """
@@ -39,9 +42,10 @@ def find(env_id: Any, **kwargs: Any) -> tuple[gymnasium.Env, str]:
             raise ValueError(f"{env_id!r} needs PyBullet: pip install 'wng[pybullet]'.")
         with quiet_bullet(name):
             importlib.import_module("pybullet_envs_gymnasium")
+    made = jax_gym_spec(env_id) or name
     try:
         with quiet_bullet(name):
-            env = gymnasium.make(name, disable_env_checker=True, **kwargs)
+            env = gymnasium.make(made, disable_env_checker=True, **kwargs)
     except gymnasium.error.UnregisteredEnv:
         raise ValueError(_unknown(env_id, name)) from None
     except (ImportError, gymnasium.error.DependencyNotInstalled) as error:

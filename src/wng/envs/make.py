@@ -30,7 +30,7 @@ def make(
 ) -> VectorEnv:
     """Make a vector environment.
 
-    Backends:
+    Backends (JAX environments, with backend "jax", are stepped by "gymnasium" here):
       gymnasium: Runs all copies in this process.
       workers: Runs them in worker processes, one per core. Same results, bit for bit.
       envpool: Runs them in EnvPool's threads. Initial states and rounding differ from Gymnasium's.
@@ -54,6 +54,8 @@ def make(
     chosen: Backend = resolved.spec.backend if backend == "auto" else backend
     if backend == "auto" and resolved.step_seconds is not None:
         chosen = "workers" if workers_are_faster(resolved.step_seconds, num_envs) else chosen
+    if chosen == "jax":
+        chosen = "gymnasium"
     spec = resolved.spec_on(chosen)
     runner = RUNNERS[chosen](spec, resolved.gym_spec, num_envs, seed, offset)
     return VectorEnv(spec, num_envs, runner)

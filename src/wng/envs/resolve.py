@@ -15,7 +15,7 @@ from wng.envs.lookup import describe, find
 from wng.envs.walls.map import Map
 from wng.envs.workers import available_cores, why_no_workers
 
-BackendChoice = Literal["auto", "gymnasium", "workers", "envpool"]
+BackendChoice = Literal["auto", "gymnasium", "workers", "envpool", "jax"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,7 +26,7 @@ class ResolvedEnv:
     """
 
     spec: EnvSpec  # with backend "auto", `make` may still choose worker processes
-    local_spec: EnvSpec | None = None  # `spec` if Gymnasium runs it, even if EnvPool was chosen
+    local_spec: EnvSpec | None = None  # `spec` if Gymnasium runs it, even if it was not chosen
     gym_spec: GymSpec | None = None  # None if only EnvPool has the environment
     jax_env: JaxEnv | None = None  # the environment as pure functions
     mujoco_task: Any = None  # the environment as a `wng.envs.mujoco_batch.MujocoTask`
@@ -38,7 +38,7 @@ class ResolvedEnv:
         """Return the spec of the environment on a backend."""
         if backend == self.spec.backend:
             return self.spec
-        if self.local_spec is None or backend == "envpool":
+        if self.local_spec is None or backend in ("envpool", "jax"):
             return resolve(self.spec.id, backend).spec  # or an error that says why not
         return replace(self.local_spec, backend=backend)
 
@@ -50,7 +50,8 @@ def resolve(env_id: str, backend: BackendChoice = "auto") -> ResolvedEnv:
     """Look up an environment. Makes at most one copy of it, and closes it.
 
     Args:
-      env_id: Gymnasium id, or 'module:id' to import a module first.
+      env_id: Gymnasium id, 'module:id' to import a module first, 'module:name' of a `JaxEnv`, or
+        the name of an environment of gymnax, brax or playground, such as 'gymnax/Pendulum-v1'.
       backend: What runs the environment; see `wng.envs.make`.
 
     Raises:
@@ -79,7 +80,15 @@ def _resolve_gymnasium(env_id: str, backend: str) -> ResolvedEnv:
             replayable=not gym_spec.nondeterministic,
             max_episode_steps=gym_spec.max_episode_steps,
         )
-        if backend == "auto" and known_to_envpool(full_id):
+        jax_env: JaxEnv | None = getattr(env.unwrapped, "jax_env", None)
+        if backend == "jax" and jax_env is None:
+            raise ValueError(
+                f"'{full_id}' cannot run on backend 'jax': it is not written in JAX; leave the "
+                "backend 'auto'."
+            )
+        if backend in ("auto", "jax") and jax_env is not None:
+            spec = replace(local_spec, backend="jax")
+        elif backend == "auto" and known_to_envpool(full_id):
             pooled = describe_envpool(full_id)
             spec = pooled if same_task(spec, pooled) else spec
         undecided = backend == "auto" and spec is local_spec
@@ -88,7 +97,7 @@ def _resolve_gymnasium(env_id: str, backend: str) -> ResolvedEnv:
             spec=spec,
             local_spec=local_spec,
             gym_spec=gym_spec,
-            jax_env=getattr(env.unwrapped, "jax_env", None),
+            jax_env=jax_env,
             mujoco_task=getattr(env.unwrapped, "mujoco_task", None),
             map=getattr(env.unwrapped, "map", None),
             render_modes=tuple(env.metadata.get("render_modes") or ()),

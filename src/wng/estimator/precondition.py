@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from wng.estimator.branching import cond_any
 from wng.estimator.damping import Damping, DampingState, reduction_ratio
 
 
@@ -104,7 +104,7 @@ def precondition(
     ratio = jnp.where(finite, (control.low + control.high) / 2, jnp.nan)
     if value is not None and loss_after is not None:
         due = control.due(state) & finite
-        after = jax.lax.cond(due, lambda: loss_after(natural), lambda: value)
+        after = cond_any(due, lambda: loss_after(natural), lambda: value)
         # A zero gradient promises nothing and gains nothing: no reason to change ε.
         promised = control.step_size * slope
         measured = jnp.where(slope > 0, reduction_ratio(value, after, promised), 0.5)

@@ -10,6 +10,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from wng.estimator.basis import Basis, kernel_basis
+from wng.estimator.branching import cond_any
 from wng.estimator.checks import check_count, check_params, check_positive, check_samples
 from wng.estimator.damping import Damping, as_damping
 from wng.estimator.jacobian import behaviors_and_pullback, jacobian_score
@@ -131,7 +132,7 @@ def scale_by_metric(
         metric = (
             metric_fn(params)
             if state.metric is None
-            else jax.lax.cond(state.age == 0, lambda: metric_fn(params), lambda: state.metric)
+            else cond_any(state.age == 0, lambda: metric_fn(params), lambda: state.metric)
         )
         value = None if value is None else jnp.asarray(value, g.dtype)
 

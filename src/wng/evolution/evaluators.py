@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray
 
-from wng.envs.jax_env import JaxEnv
+from wng.envs.jax_vector import JaxVector
 from wng.envs.mujoco_batch import default_threads
 from wng.envs.resolve import ResolvedEnv
 from wng.envs.workers import why_no_workers
@@ -25,7 +25,7 @@ class JaxEvaluator:
 
     backend = "jax"
 
-    def __init__(self, env: JaxEnv, rows: Rows, setup: Setup, seed: int):
+    def __init__(self, env: JaxVector, rows: Rows, setup: Setup, seed: int):
         self._key, self._run = episodes_key(seed), compiled_episodes(env, rows, setup)
 
     def __call__(self, members: Any, generation: int) -> Episodes:
@@ -41,7 +41,7 @@ class JaxEvaluator:
 
 @lru_cache(maxsize=8)  # runs that differ only in the seed share the compiled function
 def compiled_episodes(
-    env: JaxEnv, rows: Rows, setup: Setup
+    env: JaxVector, rows: Rows, setup: Setup
 ) -> Callable[[Any, PRNGKeyArray], tuple]:
     """The function (members, key) ↦ what `summarize` returns, and the path of the last one."""
     policy = setup.policy
@@ -50,12 +50,14 @@ def compiled_episodes(
         layers = policy.layers(params)
         key_env, key_noise = jax.random.split(key)
         noise = noisy * setup.draw_noise(key_noise)
-        state, observation = env.reset(key_env)
+        state, observation = env.reset_one(key_env)
 
-        def step(carry: tuple, noise: Array) -> tuple[tuple, Rollout]:
-            state, observation, alive = carry
+        def step(carry: tuple, now: tuple[Array, Array]) -> tuple[tuple, Rollout]:
+            (state, observation, alive), (t, noise) = carry, now
             action = policy.act(layers, observation, noise)
-            *following, reward, over = env.step(state, action)
+            *following, reward, terminated, truncated = env.step_one(
+                jax.random.fold_in(key_env, t), state, action
+            )
             # After the end of an episode its state no longer changes.
             kept = jax.tree.map(
                 lambda new, old: jnp.where(alive, new, old), tuple(following), (state, observation)
@@ -63,9 +65,10 @@ def compiled_episodes(
             # A non-finite observation ends the episode and makes its return non-finite.
             broken = ~(jnp.isfinite(observation).all() & jnp.isfinite(kept[1]).all())
             record = Rollout(kept[1], action, jnp.where(broken, jnp.nan, reward), alive)
-            return (*kept, alive & ~over & ~broken), record
+            return (*kept, alive & ~(terminated | truncated | broken)), record
 
-        return jax.lax.scan(step, (state, observation, jnp.array(True)), noise)[1]
+        times = jnp.arange(1, noise.shape[0] + 1)
+        return jax.lax.scan(step, (state, observation, jnp.array(True)), (times, noise))[1]
 
     @jax.jit
     def run(members: Any, key: PRNGKeyArray) -> tuple:
@@ -91,7 +94,7 @@ def make_evaluator(
             f"'{ATTRIBUTES[backend]}'; leave the backend 'auto'."
         )
     if backend == "jax":
-        return JaxEvaluator(parts["jax"], rows, setup, seed)
+        return JaxEvaluator(JaxVector(parts["jax"], env.spec), rows, setup, seed)
     if backend == "mujoco":
         stepper = mujoco_stepper(parts["mujoco"], rows, seed)
     else:

@@ -21,8 +21,9 @@ from wng.evolution.population import Assignment, Population, strategy_key
 from wng.evolution.strategy import State, Strategy
 from wng.runs.checkpoint import check_info
 from wng.runs.executor import Executor, LocalExecutor
+from wng.runs.record import Row
 from wng.runs.settings import check_memory
-from wng.runs.training import NonFiniteError, Row
+from wng.runs.training import NonFiniteError
 from wng.runs.trees import restore_tree, save_tree
 
 COUNTERS = ("iteration", "steps", "fruitless")  # in a checkpoint

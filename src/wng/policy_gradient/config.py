@@ -7,7 +7,7 @@ from wng.behavior.embedding import EMBEDDINGS
 from wng.policy_gradient.axes import GEOMETRIES, PROXIMITIES, STEPS
 from wng.runs.settings import Limits
 
-Backend = Literal["auto", "gymnasium", "workers", "envpool"]
+Backend = Literal["auto", "gymnasium", "workers", "envpool", "jax"]
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,8 @@ class Config:
     """Environment steps per iteration, over all environments."""
     backend: Backend = "auto"
     """Where environments run: in this process (gymnasium), in worker processes (workers), in
-    EnvPool's threads (envpool), or whichever is fastest (auto)."""
+    EnvPool's threads (envpool), inside the compiled program if they are written in JAX (jax), or
+    whichever is fastest (auto)."""
     gamma: float = 0.99
     """Discount factor."""
     gae_lambda: float = 0.95

@@ -1,5 +1,6 @@
 """The one compiled update that serves every method."""
 
+from collections.abc import Hashable
 from typing import Any, NamedTuple
 
 import jax
@@ -12,13 +13,17 @@ from wng.policy_gradient.batch import Batch, Data, Rollout
 from wng.policy_gradient.behaviors import Windows, cut_windows
 from wng.policy_gradient.config import Config
 from wng.policy_gradient.networks import Gaussian, Networks, action_noise, init_networks
-from wng.policy_gradient.problem import Problem
+from wng.policy_gradient.problem import Axes, Problem, find_axes
 from wng.policy_gradient.steps import count_skipped, fit_value, value_optimizer
+from wng.runs.settings import numbers_of
+
+MOST_PROGRAMS = 16  # kept for agents that are made later
 
 
 class TrainState(NamedTuple):
     """Everything that learning remembers; a checkpoint holds this and the environments' state."""
 
+    numbers: dict[str, Float[Array, ""]]  # settings that are arguments, not compiled in
     networks: Networks
     step: Any  # what the step remembers, such as its optimizer
     value_optimizer: Any  # None where the step trains the value function too
@@ -30,20 +35,27 @@ class TrainState(NamedTuple):
     iteration: Int[Array, ""]
 
 
-class Learner:
-    """The pure functions of one method on one kind of environment, compiled once."""
+class Program:
+    """The pure functions of one method on one kind of environment, compiled once.
 
-    def __init__(self, config: Config, embedding: Embedding, **sizes: Any):
-        self.config, self.problem = config, Problem(config, embedding, **sizes)
-        self.act = jax.jit(self._act, static_argnames="deterministic")
-        self.noise = jax.jit(self._noise)
-        self.update = jax.jit(self._update)
+    `act`, `noise`, `update` and `batch` are the compiled forms of `actions`, `draw_noise`,
+    `one_update` and `as_batch`, which are also parts of larger programs. Numbers among the settings
+    come from the state, so that programs for other numbers are the same program.
+    """
+
+    def __init__(self, problem: Problem):
+        self.problem, self.config = problem, problem.config
+        self.act = jax.jit(self.actions, static_argnames="deterministic")
+        self.noise = jax.jit(self.draw_noise)
+        self.update = jax.jit(self.one_update)
         self.init = jax.jit(self._init)
-        self.batch = jax.jit(self._batch)
+        self.batch = jax.jit(self.as_batch)
 
-    def _init(self, key: PRNGKeyArray) -> TrainState:
+    def _init(self, key: PRNGKeyArray, numbers: dict[str, Array]) -> TrainState:
         """The state before the first iteration."""
-        config, problem = self.config, self.problem
+        numbers = {name: jnp.asarray(x, float) for name, x in numbers.items()}
+        problem = self.problem.at(numbers)
+        config = problem.config
         networks = init_networks(
             key,
             problem.observation_size,
@@ -54,6 +66,7 @@ class Learner:
         )
         alone = not problem.behaviors.joint
         return TrainState(
+            numbers=numbers,
             networks=networks,
             step=problem.step.init(problem, networks),
             value_optimizer=value_optimizer(config).init(networks.value) if alone else None,
@@ -65,13 +78,13 @@ class Learner:
             iteration=jnp.zeros((), int),
         )
 
-    def _noise(self, key: PRNGKeyArray) -> Array:
+    def draw_noise(self, key: PRNGKeyArray) -> Array:
         """The randomness of all actions of one iteration: [T, n, a]."""
         steps = self.config.rollout // self.config.num_envs
         shape = (steps, self.config.num_envs, self.problem.action_size)
         return action_noise(self.problem.discrete, key, shape)
 
-    def _act(
+    def actions(
         self,
         networks: Networks,
         moments: Moments,
@@ -87,13 +100,14 @@ class Learner:
         normalize = self.config.normalize_observations
         return moments.normalize(observations) if normalize else observations
 
-    def _update(
+    def one_update(
         self, state: TrainState, rollout: Rollout, key: PRNGKeyArray
     ) -> tuple[TrainState, dict[str, Array]]:
         """One iteration: advantages, the step, the value function, adaptation, metrics."""
-        config, problem = self.config, self.problem
+        problem = self.problem.at(state.numbers)
+        config = problem.config
         key_minibatches, key_value, key_region, key_prepare = jax.random.split(key, 4)
-        state, batch, windows, compared = self._batch(state, rollout)
+        state, batch, windows, compared = self.as_batch(state, rollout)
         prepared = problem.proximity.prepare(problem, state.networks, compared, key_prepare)
         data = Data(batch, windows, prepared, state.penalty)
         # Each kind of step has a key of its own.
@@ -133,15 +147,15 @@ class Learner:
         )
         return new, metrics
 
-    def _batch(
+    def as_batch(
         self, state: TrainState, rollout: Rollout
     ) -> tuple[TrainState, Batch, Windows, Windows]:
         """The state with new return moments, and the rollout as a batch and as windows.
 
         The first windows are for the metric, the others for the proximity.
         """
-        config = self.config
-        state, rewards = self._scaled_rewards(state, rollout)
+        config = self.problem.at(state.numbers).config
+        state, rewards = self._scaled_rewards(state, rollout, config.gamma)
         observations = self._seen(state.observation_moments, rollout.observations)
         successors = self._seen(state.observation_moments, rollout.next_observations)
         values = state.networks.values(observations)
@@ -176,11 +190,11 @@ class Learner:
         )
         return state, batch, windows, compared
 
-    def _scaled_rewards(self, state: TrainState, rollout: Rollout) -> tuple[TrainState, Array]:
+    def _scaled_rewards(
+        self, state: TrainState, rollout: Rollout, gamma: float
+    ) -> tuple[TrainState, Array]:
         done = rollout.terminated | rollout.truncated
-        discounted, returns = discounted_returns(
-            state.discounted, rollout.rewards, done, self.config.gamma
-        )
+        discounted, returns = discounted_returns(state.discounted, rollout.rewards, done, gamma)
         moments = state.return_moments.update(returns.reshape(-1, 1))
         state = state._replace(return_moments=moments, discounted=discounted)
         # One reward that is not finite spoils the whole batch: nothing is learned from it.
@@ -192,3 +206,32 @@ class Learner:
     def _spread(self, state: TrainState) -> Array:
         """The spread of discounted returns."""
         return jnp.sqrt(state.return_moments.variance + 1e-8)
+
+
+class Learner:
+    """One method with all its settings: its `problem`, and the `program` that it shares."""
+
+    def __init__(
+        self, config: Config, embedding: Embedding, axes: Axes | None = None, **sizes: Any
+    ):
+        axes = axes or find_axes(config)
+        self.config, self.problem = config, Problem(config, embedding, axes=axes, **sizes)
+        key = (self.problem.shape, embedding, axes, *sorted(sizes.items()))
+        self.program = program = _shared_program(self.problem, key)
+        self.act, self.noise = program.act, program.noise
+        self.update, self.batch = program.update, program.batch
+
+    def init(self, key: PRNGKeyArray) -> TrainState:
+        """The state before the first iteration."""
+        return self.program.init(key, numbers_of(self.config))
+
+
+_programs: dict[Hashable, Program] = {}  # the latest last
+
+
+def _shared_program(problem: Problem, key: Hashable) -> Program:
+    """The program of a problem, or of one with the same `key`, which differs in numbers alone."""
+    _programs[key] = _programs.pop(key) if key in _programs else Program(problem)
+    if len(_programs) > MOST_PROGRAMS:
+        del _programs[next(iter(_programs))]
+    return _programs[key]

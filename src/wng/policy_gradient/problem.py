@@ -1,20 +1,24 @@
 """What the three axes are applied to: settings, sizes, behaviors, and the chosen axis objects."""
 
-from typing import TYPE_CHECKING
+import copy
+from typing import TYPE_CHECKING, Any
 
 from wng.behavior.embedding import Embedding, find_embedding
 from wng.estimator.damping import Damping
 from wng.policy_gradient.axes import GEOMETRIES, PROXIMITIES, STEPS
 from wng.policy_gradient.behaviors import Behaviors
 from wng.policy_gradient.config import Config
+from wng.runs.settings import shape_of, with_numbers
 
 if TYPE_CHECKING:
     from wng.policy_gradient.geometry import Geometry
     from wng.policy_gradient.proximity import Proximity
     from wng.policy_gradient.steps import Step
 
+Axes = tuple["Proximity", "Geometry", "Step"]
 
-def find_axes(config: Config) -> "tuple[Proximity, Geometry, Step]":
+
+def find_axes(config: Config) -> Axes:
     """The axis objects that the configuration names."""
     proximity, geometry = PROXIMITIES.find(config.proximity), GEOMETRIES.find(config.geometry)
     return proximity, geometry, STEPS.find(config.step)
@@ -24,7 +28,9 @@ class Problem:
     """One method on one kind of environment.
 
     The kernel metric sees `behaviors` of `num_windows` windows, the Wasserstein penalty sees
-    `penalty_behaviors`, and `control` chooses the damping ε.
+    `penalty_behaviors`, and `control` chooses the damping ε. Inside a compiled program, numbers in
+    `config` may be arguments of the program: what is compiled depends on `shape` alone, in which
+    they are 0 or 1.
     """
 
     def __init__(
@@ -35,9 +41,9 @@ class Problem:
         observation_size: int,
         action_size: int,
         discrete: bool,
-        axes: "tuple[Proximity, Geometry, Step] | None" = None,
+        axes: Axes | None = None,
     ):
-        self.config, self.discrete = config, discrete
+        self.config, self.shape, self.discrete = config, shape_of(config), discrete
         self.observation_size, self.action_size = observation_size, action_size
         self.proximity, geometry, self.step = axes or find_axes(config)
         self.geometry = geometry.suited(discrete)
@@ -53,15 +59,26 @@ class Problem:
             )
         windows = steps // self.behaviors.horizon * config.num_envs
         self.num_windows = min(config.metric_samples, windows)
-        self.control = Damping(
-            config.damping,
-            relative=config.relative_damping,
-            every=config.adapt_damping,
-            step_size=config.learning_rate,
-        )
         if self.geometry.needs_behaviors:
             self.behaviors.check()
         if self.proximity.needs_behaviors:
             self.penalty_behaviors.check()
         self.geometry.check(self)
         self.proximity.check(self)
+
+    @property
+    def control(self) -> Damping:
+        """The rule that chooses ε."""
+        config = self.config
+        return Damping(
+            config.damping,
+            relative=config.relative_damping,
+            every=config.adapt_damping,
+            step_size=config.learning_rate,
+        )
+
+    def at(self, numbers: dict[str, Any]) -> "Problem":
+        """This problem with other numbers among its settings."""
+        found = copy.copy(self)
+        found.config = with_numbers(self.config, numbers)
+        return found

@@ -2,7 +2,6 @@
 
 import dataclasses
 import time
-from functools import lru_cache
 from operator import mul
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,34 +11,31 @@ import jax.numpy as jnp
 import numpy as np
 
 from wng import envs
-from wng.behavior.embedding import Embedding, as_embedding, find_embedding
+from wng.behavior.embedding import as_embedding, find_embedding
+from wng.envs.jax_vector import JaxVector
 from wng.policy_gradient.batch import Batch
+from wng.policy_gradient.compiled import CompiledRollouts
 from wng.policy_gradient.config import Config
 from wng.policy_gradient.learner import Learner, TrainState
 from wng.policy_gradient.networks import Policy, action_noise
 from wng.policy_gradient.problem import find_axes
-from wng.policy_gradient.rollouts import collect
+from wng.policy_gradient.rollouts import Iteration, SteppedRollouts
 from wng.runs.checkpoint import check_info
+from wng.runs.record import Row
 from wng.runs.settings import check_memory
-from wng.runs.training import NonFiniteError, Row
+from wng.runs.training import NonFiniteError
 from wng.runs.trees import check_kinds, part, restore_tree, save_tree
 
 RECENT = 100  # episodes in the running mean of the return
 FRUITLESS = 3  # iterations in a row without a policy step before training stops
-PURPOSES = ("networks", "actions", "update", "predict", "samples")  # of random keys
-
-
-@lru_cache(maxsize=8)
-def shared_learner(config: Config, embedding: Embedding, axes: tuple, **sizes: Any) -> Learner:
-    """Agents that differ in the seed or the environment alone share what is compiled."""
-    return Learner(config, embedding, axes=axes, **sizes)
+PURPOSES = ("networks", "actions", "update", "predict", "samples", "environments")  # of keys
 
 
 class Progress(NamedTuple):
     """Where training stands after a whole iteration: all that a checkpoint holds."""
 
     state: TrainState
-    env: envs.EnvState
+    env: Any  # where the environments stand
     iteration: int
     episodes: int
     recent: tuple[float, ...]  # returns of the last episodes
@@ -60,6 +56,7 @@ class Trainer:
         self, resolved: envs.ResolvedEnv, config: Config, seed: int, embedding: Any = None
     ):
         self.config, self.seed = config, seed
+        self.block = [seed]  # seeds in the same compiled program
         chosen = find_embedding(config.embedding) if embedding is None else as_embedding(embedding)
         self.resolved = resolved
         self.spec = spec = resolved.spec
@@ -67,7 +64,7 @@ class Trainer:
         # Policy, value function, and the two moments of Adam, which the latter always has.
         weights = 4 * sum(map(mul, widths, widths[1:-1]))
         check_memory(f"networks with hidden={config.hidden}", weights)
-        self.learner = shared_learner(
+        self.learner = Learner(
             dataclasses.replace(config, backend="auto"),  # the learner does not depend on it
             chosen,
             find_axes(config),
@@ -75,15 +72,26 @@ class Trainer:
             action_size=spec.action_size,
             discrete=spec.discrete,
         )
-        self.env = envs.make(self.resolved, config.num_envs, self.seed)
+        self.rollouts = self._make_rollouts()
         try:
-            self.observations = self.env.reset()
+            start = self.rollouts.start()
             # A checkpoint is of the last whole iteration, also after one that was interrupted.
-            self._progress = Progress(self.initial_state(), self.env.state(), 0, 0, (), 0)
+            self._progress = Progress(self.initial_state(), start, 0, 0, (), 0)
         except BaseException:
-            self.env.close()
+            self.close()
             raise
-        self._torn = False  # whether the environments have moved on from the last iteration
+
+    def _make_rollouts(self) -> SteppedRollouts | CompiledRollouts:
+        if self.spec.backend == "jax":
+            assert self.resolved.jax_env is not None
+            vector = JaxVector(self.resolved.jax_env, self.spec)
+            return CompiledRollouts(vector, self.learner.program, self._key("environments", 0))
+        env = envs.make(self.resolved, self.config.num_envs, self.seed)
+        try:
+            return SteppedRollouts(env, self.learner)
+        except BaseException:
+            env.close()
+            raise
 
     @property
     def state(self) -> TrainState:
@@ -116,44 +124,48 @@ class Trainer:
 
     def iterate(self) -> Row:
         """One iteration: a rollout, an update. Returns its row of metrics."""
-        self._rewind()
-        before, self._torn = self._progress, True
         start = time.perf_counter()
-        found = collect(
-            self.env, self.learner, self.state, self.observations, self._key("actions"), self.steps
-        )
-        collected = time.perf_counter()
-        state, metrics = self.learner.update(self.state, found.rollout, self._key("update"))
-        numbers = {name: float(value) for name, value in jax.device_get(metrics).items()}
-        updated = time.perf_counter()
+        done = self.rollouts.iterate(*self.begin())
+        metrics = jax.device_get(done.metrics)
+        return self.accept(done._replace(metrics=metrics), time.perf_counter() - start)
+
+    def begin(self) -> tuple[TrainState, Any, tuple[jax.Array, jax.Array], int]:
+        """What the next iteration needs: learner, environments, keys, and steps so far."""
+        keys = self._key("actions"), self._key("update")
+        return self._progress.state, self._progress.env, keys, self.steps
+
+    def accept(self, done: Iteration, seconds: float) -> Row:
+        """Take over what an iteration leaves behind, with metrics on the host; returns its row."""
+        before = self._progress
+        numbers = {name: float(value) for name, value in done.metrics.items()}
         if not np.isfinite([numbers["kl"], numbers["value_error"]]).all():
             raise NonFiniteError(
                 f"the policy of iteration {self.iteration + 1} is not finite: lower the learning "
                 "rate or raise the damping, and resume from the last checkpoint."
             )
-        recent = (*before.recent, *found.returns)[-RECENT:]
-        progress = Progress(
-            state,
-            self.env.state(),
+        returns, lengths = done.ended
+        recent = (*before.recent, *returns)[-RECENT:]
+        self._progress = progress = Progress(
+            done.state,
+            done.env,
             before.iteration + 1,
-            before.episodes + len(found.returns),
+            before.episodes + len(returns),
             recent,
-            self._count_fruitless(state),
+            self._count_fruitless(done.state),
         )
-        # One statement without a call: an interrupt cannot come between its parts.
-        self._progress, self.observations, self._torn = progress, found.observations, False
+        outside = np.nansum([done.seconds_env, done.seconds_policy])
         return {
             "iteration": self.iteration,
             "steps": self.steps,
             "episodes": progress.episodes,
-            "return": float(np.mean(found.returns)) if found.returns else np.nan,
+            "return": float(np.mean(returns)) if returns else np.nan,
             "return_recent": float(np.mean(recent)) if recent else np.nan,
-            "length": float(np.mean(found.lengths)) if found.lengths else np.nan,
+            "length": float(np.mean(lengths)) if lengths else np.nan,
             **numbers,
-            "seconds": updated - start,
-            "seconds_env": found.env_seconds,
-            "seconds_policy": collected - start - found.env_seconds,
-            "seconds_update": updated - collected,
+            "seconds": seconds,
+            "seconds_env": done.seconds_env,
+            "seconds_policy": done.seconds_policy,
+            "seconds_update": float(seconds - outside),
         }
 
     def shown(self, row: Row) -> Row:
@@ -182,24 +194,15 @@ class Trainer:
         """Several rollouts with the present policy as one batch, without learning from them.
 
         Advantages are those of training with the policy held fixed, standardized over the whole
-        batch. What has been learned, the running moments included, stays as it is; only the
-        environments move on, and the next iteration first takes them back by replay. (Where they
-        cannot be replayed, it begins fresh episodes.)
+        batch. What has been learned, the running moments included, stays as it is, and the next
+        iteration starts where the last one ended. (Where environments cannot be replayed, it begins
+        fresh episodes.)
         """
-        self._rewind()
-        self._torn = True
-        state, batches, key, observations = self.state, [], self._key("samples"), self.observations
+        state, at, key, batches = self.state, self._progress.env, self._key("samples"), []
         for number in range(rollouts):
-            found = collect(
-                self.env,
-                self.learner,
-                self.state,
-                observations,
-                jax.random.fold_in(key, number),
-                self.steps,
-            )
-            observations = found.observations
-            state, batch, *_ = self.learner.batch(state, found.rollout)
+            key_actions = jax.random.fold_in(key, number)
+            rollout, at = self.rollouts.collect(self.state, at, key_actions, self.steps)
+            state, batch, *_ = self.learner.batch(state, rollout)
             batches.append(batch)
         return jax.tree.map(lambda *parts: jnp.concatenate(parts), *batches).standardized()
 
@@ -227,49 +230,30 @@ class Trainer:
         """
         now = self._progress
         arrays = {f"learner/{name}": x for name, x in save_tree(now.state).items()}
-        arrays |= {f"env/{name}": x for name, x in now.env._asdict().items()}
+        arrays |= {f"env/{name}": x for name, x in self.rollouts.save(now.env).items()}
         arrays["recent"] = np.array(now.recent, np.float64)
         counters = {n: getattr(now, n) for n in ("iteration", "episodes", "fruitless")}
         config = dataclasses.asdict(self.config)
-        return arrays, counters | {"seed": self.seed, "config": config, "env": self.spec.id}
+        more = {"seed": self.seed, "block": self.block, "config": config, "env": self.spec.id}
+        return arrays, counters | more
 
     def restore(self, arrays: dict[str, np.ndarray], info: dict[str, Any]) -> str | None:
         """Go back to a checkpoint; returns a sentence if episodes had to start over."""
-        check_info(info, iteration=int, episodes=int, fruitless=int)
-        others = part(arrays, "env") | {"recent": arrays.get("recent")}
-        # Names and types must match; lengths may differ.
-        check_kinds(others, self._progress.env._asdict() | {"recent": np.zeros(0)})
-        self._progress = Progress(
-            restore_tree(self.state, part(arrays, "learner")),
-            envs.EnvState(**part(arrays, "env")),
-            info["iteration"],
-            info["episodes"],
-            tuple(arrays["recent"].tolist()),
-            info["fruitless"],
-        )
-        return self._restore_env()
-
-    def _rewind(self) -> None:
-        if self._torn:
-            self._restore_env()
-
-    def _restore_env(self) -> str | None:
-        """Take the environments back to the last whole iteration."""
-        why = f"{self.spec.id} on {self.env.spec.backend} cannot be replayed."
-        fresh = not self.env.spec.replayable
-        try:
-            self.observations = self.env.restore(self._progress.env)
-        except envs.ReplayError as error:
-            self.observations, fresh, why = self.env.reset(), True, str(error)
-        progress = self._progress._replace(env=self.env.state())
-        if fresh:
-            state = progress.state
-            progress = progress._replace(state=state._replace(discounted=state.discounted * 0))
-        self._progress, self._torn = progress, False
-        if not fresh:
-            return None
-        return f"{why} Unfinished episodes start over, so this is not the uninterrupted run."
+        check_info(info, iteration=int, episodes=int, fruitless=int, block=list)
+        check_kinds({"recent": arrays.get("recent")}, {"recent": np.zeros(0)})
+        at: Any = self.rollouts.load(part(arrays, "env"))
+        state = restore_tree(self.state, part(arrays, "learner"))
+        state, at, warning = self.rollouts.go_to(state, at)
+        counters = info["iteration"], info["episodes"]
+        recent = tuple(arrays["recent"].tolist())
+        self._progress = Progress(state, at, *counters, recent, info["fruitless"])
+        if warning is None and info["block"] != self.block:
+            warning = (
+                f"seed {self.seed} was trained in one program with other seeds than now, which "
+                "rounds differently, so this is not the uninterrupted run bit for bit."
+            )
+        return warning
 
     def close(self) -> None:
         """Stop the environments."""
-        self.env.close()
+        self.rollouts.close()

@@ -121,10 +121,10 @@ class TrustRegion(Step):
         def without_std(flat: Array) -> Array:
             return ravel_pytree(eqx.tree_at(_log_std, unravel(flat), replace_fn=jnp.zeros_like))[0]
 
-        own_std = config.std_share > 0 and isinstance(old, Gaussian)
+        own_std = problem.shape.std_share > 0 and isinstance(old, Gaussian)
         value, gradient = jax.value_and_grad(loss)(theta)
         g = without_std(gradient) if own_std else gradient
-        previous = config.momentum * state.direction if config.momentum else None
+        previous = config.momentum * state.direction if problem.shape.momentum else None
         found = precondition(
             problem.control, state.damping, metric, g, previous=previous, value=value
         )

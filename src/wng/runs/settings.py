@@ -1,5 +1,6 @@
 """What the settings of both families share: named methods, presets, checks of values."""
 
+import copy
 import dataclasses
 import os
 from collections.abc import Iterable, Mapping
@@ -110,6 +111,28 @@ class Limits:
                 )
                 most = " and at most 1" if name in self.at_most_one else ""
                 raise ValueError(f"{name} must be finite{least_of}{most}, got {value}.")
+
+
+def numbers_of(config: Any) -> dict[str, float]:
+    """The settings that can be arguments of a compiled program: numbers, except whole ones and 0.
+
+    (A setting that is 0 often turns something off.)
+    """
+    found = {f.name: getattr(config, f.name) for f in dataclasses.fields(config) if f.type is float}
+    return {name: value for name, value in found.items() if value != 0}
+
+
+def shape_of(config: Any) -> Any:
+    """The settings that a compiled program depends on: all `numbers_of` the configuration are 1."""
+    return with_numbers(config, dict.fromkeys(numbers_of(config), 1.0))
+
+
+def with_numbers(config: Any, numbers: Mapping[str, Any]) -> Any:
+    """A copy with other numbers, which may be traced, so they are not checked."""
+    found = copy.copy(config)
+    for name, value in numbers.items():
+        object.__setattr__(found, name, value)
+    return found
 
 
 def check_seed(seed: Any) -> int:

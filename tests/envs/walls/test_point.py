@@ -17,6 +17,8 @@ from wng.envs.walls.point import PointState, PointTask, PointWall, cup
 IDS = ["wng/PointWall-v0", "wng/PointWallEasy-v0", "wng/PointWallHard-v0"]
 TASKS = {name: gymnasium.make(name).unwrapped.jax_env for name in IDS}
 
+KEY = jax.random.key(0)  # the task does not use it
+
 
 def state(x, y, vx=0.0, vy=0.0):
     return PointState(*(jnp.asarray(v, jnp.float32) for v in (x, y, vx, vy)))
@@ -27,7 +29,7 @@ def fly(env: JaxEnv, start, actions):
     """States after each step of given actions [steps, 2], and the rewards."""
 
     def step(s, action):
-        s, observation, reward, _ = env.step(s, action)
+        s, observation, reward, *_ = env.step(KEY, s, action)
         return s, (observation, reward)
 
     return jax.lax.scan(step, start, actions)[1]
@@ -39,7 +41,7 @@ def paths(task, starts, actions):
 
     def one(start, actions):
         def step(s, action):
-            return task.step(s, action)[0], task.trace(s, action)
+            return task.step(KEY, s, action)[0], task.trace(s, action)
 
         moves = jax.lax.scan(step, start, actions)[1].reshape(-1, 2)
         return jnp.concatenate([jnp.stack(start[:2])[None], moves])
@@ -102,7 +104,7 @@ def detour(task, observation):
 def episode(task, policy, key):
     def step(carry, _):
         s, observation = carry
-        s, observation, reward, terminated = task.step(s, policy(task, observation))
+        s, observation, reward, terminated, _ = task.step(KEY, s, policy(task, observation))
         return (s, observation), (reward, terminated)
 
     (_, observation), (rewards, ends) = jax.lax.scan(step, task.reset(key), None, task.horizon)
@@ -237,7 +239,7 @@ def test_the_face_equals_the_functions_bit_for_bit():
     np.testing.assert_allclose(many[0], seen, rtol=1e-5, atol=1e-5)
     compiled = jax.jit(task.step)
     for k, action in enumerate(actions):
-        s, here, reward, _ = compiled(s, action)
+        s, here, reward, *_ = compiled(KEY, s, action)
         observation, face_reward, terminated, truncated, _ = env.step(action)
         np.testing.assert_array_equal(observation, here)
         assert face_reward == float(reward)

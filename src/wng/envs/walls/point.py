@@ -92,6 +92,23 @@ class PointTask:
         return self.force / self.mass * self.horizon * self.step_seconds
 
     @property
+    def max_episode_steps(self) -> int:
+        """The horizon."""
+        return self.horizon
+
+    @property
+    def observation_space(self) -> gymnasium.spaces.Box:
+        """Position and velocity, within what full force over a whole episode can reach."""
+        far = self.start_spread + self.top_speed * self.horizon * self.step_seconds
+        bound = np.array([far, far, self.top_speed, self.top_speed], np.float32)
+        return gymnasium.spaces.Box(-bound, bound, dtype=np.float32)
+
+    @property
+    def action_space(self) -> gymnasium.spaces.Box:
+        """The force in x and y."""
+        return gymnasium.spaces.Box(-1.0, 1.0, (2,), np.float32)
+
+    @property
     def map(self) -> Map:
         """Top view of the task."""
         return Map(self.walls, self.goal, self.radius, self.extent)
@@ -104,13 +121,14 @@ class PointTask:
         return state, jnp.stack(state)
 
     def step(
-        self, state: PointState, action: Float[Array, " 2"]
-    ) -> tuple[PointState, Float[Array, " 4"], Number, Bool[Array, ""]]:
+        self, key: PRNGKeyArray, state: PointState, action: Float[Array, " 2"]
+    ) -> tuple[PointState, Float[Array, " 4"], Number, Bool[Array, ""], Bool[Array, ""]]:
         """Apply a force for one step. Episodes never terminate; the horizon truncates them."""
         push = self._push(action)
         state = jax.lax.fori_loop(0, self.substeps, lambda _, s: self._substep(s, push), state)
         distance = jnp.hypot(state.x - self.goal[0], state.y - self.goal[1])
-        return state, jnp.stack(state), -distance, jnp.zeros((), bool)
+        never = jnp.zeros((), bool)
+        return state, jnp.stack(state), -distance, never, never
 
     def trace(self, state: PointState, action: Float[Array, " 2"]) -> Float[Array, "n 2"]:
         """Return the position after each substep of `step`."""
@@ -177,10 +195,8 @@ class PointWall(WallEnv):
     jax_env: PointTask = PointTask()
 
     def __init__(self, render_mode: str | None = None) -> None:
-        task, speed = self.jax_env, self.jax_env.top_speed
-        # Reached at full force over a whole episode.
-        far = task.start_spread + speed * task.horizon * task.step_seconds
-        super().__init__(task.map, np.array([far, far, speed, speed], np.float32), 2, render_mode)
+        task = self.jax_env
+        super().__init__(task.map, task.observation_space.high, 2, render_mode)
         self._state: PointState | None = None
         self._path: list[tuple[float, float]] = []
 
@@ -197,8 +213,8 @@ class PointWall(WallEnv):
         push = self.checked(action).astype(np.float32)
         if self.render_mode is not None:  # record substeps, or the path would cut corners
             self._path += map(tuple, _trace(self.jax_env, self._state, push).tolist())
-        self._state, observation, reward, terminated = _step(self.jax_env, self._state, push)
-        return np.array(observation), float(reward), bool(terminated), False, {}
+        self._state, observation, reward, *_ = _step(self.jax_env, None, self._state, push)
+        return np.array(observation), float(reward), False, False, {}
 
     def render(self) -> np.ndarray | None:
         """Draw the task with the path of the episode so far."""

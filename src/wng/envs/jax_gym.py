@@ -1,0 +1,140 @@
+"""JAX environments found by their ids, and as Gymnasium environments."""
+
+import importlib
+import importlib.util
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import gymnasium
+import numpy as np
+from gymnasium.envs.registration import EnvSpec as GymSpec
+
+from wng.behavior.registry import nearest
+from wng.envs.jax_env import JaxEnv
+
+
+class Package(NamedTuple):
+    """A package of JAX environments, whose ids start with its name and a slash."""
+
+    adapter: str  # class in `wng.envs.jax_packages`
+    module: str  # what must be installed
+
+
+PACKAGES = {
+    "gymnax": Package("Gymnax", "gymnax"),
+    "brax": Package("Brax", "brax"),
+    "playground": Package("Playground", "mujoco_playground"),
+}
+
+
+def jax_gym_spec(env_id: str) -> GymSpec | None:
+    """The Gymnasium spec of a JAX environment; None if the id is not one of a JAX environment.
+
+    Ids are 'package/name', or 'module:name' where the module has a `JaxEnv` of that name.
+    """
+    package, slash, name = env_id.partition("/")
+    if slash and package in PACKAGES:
+        if importlib.util.find_spec(PACKAGES[package].module) is None:
+            raise ValueError(f"{env_id!r} needs {package}: pip install 'wng[{package}]'.")
+        try:
+            names = _adapter(package).names()
+        except ImportError as error:
+            raise ValueError(
+                f"{package} cannot be imported ({error}): pip install 'wng[{package}]'."
+            ) from error
+        if name not in names:
+            raise ValueError(
+                f"there is no environment {env_id!r}: did you mean "
+                f"'{package}/{nearest(name, names)}'?"
+            )
+        own = env_id
+    else:
+        module, _, own = env_id.rpartition(":")
+        found = getattr(importlib.import_module(module), own, None) if module else None
+        if not (callable(getattr(found, "reset", None)) and callable(getattr(found, "step", None))):
+            return None
+        if isinstance(found, type) and issubclass(found, gymnasium.Env):
+            return None
+    env = load_jax_env(env_id)
+    return GymSpec(
+        own,
+        f"{__name__}:{'DrawnJaxGym' if hasattr(env, 'render') else 'JaxGym'}",
+        max_episode_steps=env.max_episode_steps,
+        kwargs={"env_id": env_id},
+    )
+
+
+@lru_cache(maxsize=64)  # the same object every time, so that programs are compiled once
+def load_jax_env(env_id: str) -> JaxEnv:
+    """The JAX environment of an id that `jax_gym_spec` knows."""
+    package, slash, name = env_id.partition("/")
+    if slash and package in PACKAGES:
+        return _adapter(package)(name)
+    module, _, name = env_id.rpartition(":")
+    found = getattr(importlib.import_module(module), name)
+    env = found() if isinstance(found, type) else found
+    for needed in ("observation_space", "action_space", "max_episode_steps"):
+        if not hasattr(env, needed):
+            raise ValueError(f"the JAX environment {env_id!r} has no attribute '{needed}': add it.")
+    return env
+
+
+def _adapter(package: str) -> Any:
+    from wng.envs import jax_packages
+
+    return getattr(jax_packages, PACKAGES[package].adapter)
+
+
+class JaxGym(gymnasium.Env):
+    """A JAX environment that Gymnasium steps, for evaluations and videos."""
+
+    metadata = {"render_modes": []}  # noqa: RUF012
+
+    def __init__(self, env_id: str, render_mode: str | None = None) -> None:
+        self.jax_env, self.render_mode = load_jax_env(env_id), render_mode
+        self.observation_space = self.jax_env.observation_space
+        self.action_space = self.jax_env.action_space
+        self._reset, self._step = _compiled(self.jax_env)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        """Start an episode."""
+        import jax
+
+        super().reset(seed=seed)
+        self._key = jax.random.key(int(self.np_random.integers(2**31)))
+        self._steps = 0
+        self._state, observation = self._reset(jax.random.fold_in(self._key, 0))
+        return np.asarray(observation), {}
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        """Take one step."""
+        self._steps += 1
+        self._state, observation, reward, terminated, truncated = self._step(
+            self._key, self._steps, self._state, action
+        )
+        return np.asarray(observation), float(reward), bool(terminated), bool(truncated), {}
+
+
+class DrawnJaxGym(JaxGym):
+    """A JAX environment with a method `render(state)`, which returns a picture [h, w, 3]."""
+
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 30}  # noqa: RUF012
+
+    def render(self) -> np.ndarray | None:
+        """Draw the present state."""
+        if self.render_mode is None:
+            return None
+        env: Any = self.jax_env
+        return np.asarray(env.render(self._state), np.uint8)
+
+
+@lru_cache(maxsize=64)
+def _compiled(env: JaxEnv) -> tuple[Any, Any]:
+    import jax
+
+    def step(key: Any, number: Any, state: Any, action: Any) -> Any:
+        return env.step(jax.random.fold_in(key, number), state, action)
+
+    return jax.jit(env.reset), jax.jit(step)

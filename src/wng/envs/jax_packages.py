@@ -1,0 +1,138 @@
+"""JAX environments of gymnax, brax and MuJoCo Playground as `JaxEnv`s."""
+
+import warnings
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from gymnasium.spaces import Box, Discrete
+
+
+@dataclass(frozen=True)
+class Gymnax:
+    """An environment of gymnax."""
+
+    name: str
+
+    @cached_property
+    def _made(self) -> tuple[Any, Any]:
+        import gymnax
+
+        return gymnax.make(self.name)
+
+    @property
+    def max_episode_steps(self) -> int:
+        """Its time limit."""
+        return int(self._made[1].max_steps_in_episode)
+
+    @property
+    def observation_space(self) -> Box:
+        """Its observations, without their bounds."""
+        env, params = self._made
+        return Box(-np.inf, np.inf, env.observation_space(params).shape, np.float32)
+
+    @property
+    def action_space(self) -> Box | Discrete:
+        """Its actions."""
+        env, params = self._made
+        space = env.action_space(params)
+        if hasattr(space, "n"):
+            return Discrete(int(space.n))
+        low, high = (np.broadcast_to(x, space.shape) for x in (space.low, space.high))
+        return Box(low.astype(np.float32), high.astype(np.float32), dtype=np.float32)
+
+    def reset(self, key: Any) -> tuple[Any, Any]:
+        """Start an episode."""
+        env, params = self._made
+        observation, state = env.reset_env(key, params)
+        return state, observation
+
+    def step(self, key: Any, state: Any, action: Any) -> tuple[Any, ...]:
+        """Take one step, without gymnax's own reset."""
+        env, params = self._made
+        observation, state, reward, terminated, _ = env.step_env(key, state, action, params)
+        return state, observation, reward, terminated, env.is_truncated(state, params)
+
+    @staticmethod
+    def names() -> list[str]:
+        """The environments there are."""
+        import gymnax
+
+        return list(gymnax.registered_envs)
+
+
+@dataclass(frozen=True)
+class Brax:
+    """An environment of brax, unwrapped: it neither ends in time nor resets itself."""
+
+    name: str
+    max_episode_steps = 1000
+
+    @cached_property
+    def _env(self) -> Any:
+        from brax import envs
+
+        with warnings.catch_warnings(action="ignore"):  # that brax recommends Playground
+            return envs.get_environment(self.name)
+
+    @property
+    def observation_space(self) -> Box:
+        """Its observations, which have no bounds."""
+        return Box(-np.inf, np.inf, (self._env.observation_size,), np.float32)
+
+    @property
+    def action_space(self) -> Box:
+        """Its actions."""
+        return Box(-1.0, 1.0, (self._env.action_size,), np.float32)
+
+    def reset(self, key: Any) -> tuple[Any, Any]:
+        """Start an episode."""
+        state = self._env.reset(key)
+        return state, state.obs
+
+    def step(self, key: Any, state: Any, action: Any) -> tuple[Any, ...]:
+        """Take one step."""
+        state = self._env.step(state, action)
+        return state, state.obs, state.reward, state.done > 0, False
+
+    @staticmethod
+    def names() -> list[str]:
+        """The environments there are."""
+        from brax import envs
+
+        return list(envs._envs)  # there is no public list
+
+    def render(self, state: Any) -> np.ndarray:
+        """Draw a state."""
+        from brax.io import image
+
+        return np.asarray(image.render_array(self._env.sys, state.pipeline_state))
+
+
+class Playground(Brax):
+    """A task of the DM Control suite in MuJoCo Playground, simulated by MJX."""
+
+    @cached_property
+    def _env(self) -> Any:
+        from mujoco_playground import registry
+
+        return registry.load(self.name, config_overrides={"impl": "jax"})
+
+    @property
+    def max_episode_steps(self) -> int:  # type: ignore[override]
+        """Its time limit."""
+        from mujoco_playground import registry
+
+        return int(registry.get_default_config(self.name).episode_length)
+
+    def render(self, state: Any) -> np.ndarray:
+        """Draw a state."""
+        return self._env.render([state], height=240, width=320)[0]
+
+    @staticmethod
+    def names() -> list[str]:
+        """The tasks there are; those of other suites fetch files at run time."""
+        from mujoco_playground import dm_control_suite
+
+        return list(dm_control_suite.ALL_ENVS)

@@ -1,0 +1,166 @@
+"""JAX environments: as a vector, as Gymnasium environments, and found by their ids."""
+
+import importlib.util
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from wng.envs import make, resolve
+from wng.envs.jax_vector import JaxVector
+from wng.envs.lookup import find
+
+KEY = jax.random.key(3)
+
+
+def vector(env_id: str) -> JaxVector:
+    found = resolve(env_id, "jax")
+    assert found.jax_env is not None
+    return JaxVector(found.jax_env, found.spec)
+
+
+def run(vec: JaxVector, key, actions):
+    """Observations before each step, and transitions, for actions [T, n, ...]."""
+
+    def step(at, action):
+        after, transition = vec.step(key, at, action)
+        return after, (at.observations, transition)
+
+    return jax.lax.scan(step, vec.begin(key, actions.shape[1]), actions)
+
+
+def test_ends_of_episodes():
+    last, (seen, t) = run(vector("wng/ProbeCounter-v0"), KEY, jnp.zeros((60, 3, 1)))
+    steps, length = np.moveaxis(np.asarray(t.final_observations), 2, 0)
+    np.testing.assert_array_equal(steps, seen[..., 0] + 1)
+    np.testing.assert_array_equal(length, seen[..., 1])
+    ended = steps == length
+    np.testing.assert_array_equal(t.terminated, ended & (length % 2 == 1))
+    np.testing.assert_array_equal(t.truncated, ended & (length % 2 == 0))
+    following = np.concatenate([seen[1:], last.observations[None]])
+    np.testing.assert_array_equal(following[..., 0], np.where(ended, 0, steps))
+    np.testing.assert_array_equal(t.episode_returns, np.where(ended, length, np.nan))
+    np.testing.assert_array_equal(t.episode_lengths, np.where(ended, length, 0))
+    assert set(length[ended]) == {1, 2, 3, 4, 5, 6}
+    np.testing.assert_array_equal(last.episodes, ended.sum(axis=0))
+
+
+@pytest.mark.parametrize("env_id", ["wng/ProbeCounter-v0", "wng/PointWall-v0", "jax_tasks:Walk"])
+def test_seeds_side_by_side_are_seeds_alone(env_id):
+    vec = vector(env_id)
+    shape = (60, 3) if vec.spec.discrete else (60, 3, vec.spec.action_size)
+    actions = jax.random.randint(KEY, shape, 0, 2)
+    keys = jax.random.split(KEY, 4)
+    together = jax.jit(jax.vmap(lambda k: run(vec, k, actions)[1]))(keys)
+    alone = [jax.jit(lambda k: run(vec, k, actions)[1])(key) for key in keys]
+    jax.tree.map(
+        lambda *x: np.testing.assert_allclose(x[0], np.stack(x[1:]), rtol=1e-5, atol=1e-5),
+        together,
+        *alone,
+    )
+    assert np.ptp(together[0], axis=0).max() > 0  # seeds differ
+
+
+def test_what_an_episode_meets_depends_on_key_environment_and_episode():
+    vec = vector("wng/PointWall-v0")
+    starts = [vec.begin(key, 3).observations for key in jax.random.split(KEY)]
+    _, (seen, _) = run(vec, KEY, jnp.zeros((101, 3, 2)))
+    firsts = np.concatenate([*starts, seen[0], seen[50], seen[100]])[:, 0]
+    assert len(set(firsts.tolist())) == 15
+    np.testing.assert_array_equal(
+        vec.begin(KEY, 5).observations[:3], vec.begin(KEY, 3).observations
+    )
+
+
+def test_time_limits_truncate_and_actions_are_those_of_the_space():
+    _, (seen, t) = run(vector("jax_tasks:Walk"), KEY, jnp.ones((200, 4), int))
+    assert seen.shape == (200, 4, 2)  # flat
+    x = np.asarray(t.final_observations)[..., 0]
+    np.testing.assert_array_equal(t.terminated, x == 3)
+    np.testing.assert_array_equal(t.rewards, x == 3)
+    lengths = np.asarray(t.episode_lengths)
+    assert lengths.max() <= 7
+    assert lengths[np.asarray(t.terminated)].min() == 3  # each action 1 is a step to the right
+    assert (lengths[np.asarray(t.truncated)] == 7).all()
+    _, (_, pushed) = run(vector("jax_tasks:Push"), KEY, jnp.full((3, 2, 2), 9.0))
+    np.testing.assert_array_equal(pushed.rewards, 1.5)  # clipped to 1 and 0.5
+
+
+def test_gymnasium_steps_the_same_functions():
+    env, full_id = find("jax_tasks:Walk", render_mode="rgb_array")
+    assert full_id == "jax_tasks:Walk"
+    observation, _ = env.reset(seed=0)
+    assert env.observation_space.contains(observation)
+    assert env.render().shape == (16, 16, 3)
+    totals = []
+    for _ in range(20):
+        _, reward, terminated, truncated, _ = env.step(2)
+        totals.append(reward)
+        if terminated or truncated:
+            assert terminated == (reward == 1)
+            env.reset()
+    assert sum(totals) >= 2
+    assert resolve("jax_tasks:Walk").render_modes == ("rgb_array",)
+    assert resolve("jax_tasks:Push").render_modes == ()
+    vec = make("jax_tasks:Push", 2, 0)
+    vec.reset()
+    assert vec.step(np.full((2, 2), -9)).rewards.tolist() == [-1.5, -1.5]
+    vec.close()
+
+
+def test_backends():
+    assert resolve("wng/PointWall-v0").spec.backend == "jax"
+    assert resolve("jax_tasks:Walk").spec.backend == "jax"
+    assert resolve("wng/PointWall-v0", "gymnasium").spec.backend == "gymnasium"
+    with pytest.raises(ValueError, match="'CartPole-v1' cannot run on backend 'jax'"):
+        resolve("CartPole-v1", "jax")
+
+
+def test_mistakes(monkeypatch):
+    with pytest.raises(ValueError, match="no attribute 'observation_space': add it"):
+        resolve("jax_tasks:NoSpaces")
+    with pytest.raises(ValueError, match="there is no environment 'jax_tasks:Wolk'"):
+        resolve("jax_tasks:Wolk")
+    find_spec = importlib.util.find_spec
+    missing = ("gymnax", "brax", "mujoco_playground")
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name in missing else find_spec(name)
+    )
+    for package in ("gymnax", "brax", "playground"):
+        with pytest.raises(ValueError, match=rf"pip install 'wng\[{package}\]'"):
+            resolve(f"{package}/Anything")
+
+
+def test_gymnax():
+    gymnax = pytest.importorskip("gymnax")
+    with pytest.raises(ValueError, match="did you mean 'gymnax/Pendulum-v1'"):
+        resolve("gymnax/Pendulum-v2")
+    spec = resolve("gymnax/Pendulum-v1").spec
+    assert (spec.observation_size, spec.action_size, spec.max_episode_steps) == (3, 1, 200)
+    assert (spec.action_low, spec.action_high) == ((-2.0,), (2.0,))
+    vec = vector("gymnax/CartPole-v1")
+    _, (seen, t) = run(vec, KEY, jnp.zeros((40, 3), int))
+    env, params = gymnax.make("CartPole-v1")
+    state, _ = vec.reset_one(KEY)
+    _, _, reward, *_ = env.step(KEY, state, 0, params)
+    assert reward == t.rewards[0, 0] == 1
+    ended = np.asarray(t.terminated)
+    assert ended.any()
+    final = np.asarray(t.final_observations)[ended]
+    assert ((np.abs(final[:, 2]) > 0.2) | (np.abs(final[:, 0]) > 2.4)).all()  # not the reset one
+    assert (np.abs(seen[0]) <= 0.05).all()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("env_id", ["brax/inverted_double_pendulum", "playground/CartpoleBalance"])
+def test_brax_and_playground(env_id):
+    pytest.importorskip("brax")
+    vec = vector(env_id)
+    last, (seen, t) = jax.jit(lambda k, a: run(vec, k, a))(
+        KEY, jnp.ones((60, 2, vec.spec.action_size))
+    )
+    assert np.isfinite(seen).all()
+    assert np.isfinite(t.rewards).all()
+    assert vec.env.max_episode_steps == 1000
+    assert int(last.episodes.sum()) == int((t.terminated | t.truncated).sum())

@@ -1,0 +1,53 @@
+"""JAX environments of one's own, named as `jax_tasks:name`."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from gymnasium.spaces import Box, Discrete
+
+
+class Walk:
+    """Steps of ±1 from 0 that miss at random; reward 1 at 3, where it terminates. Draws itself."""
+
+    observation_space = Box(-10, 10, (2, 1), np.float32)
+    action_space = Discrete(2, start=1)  # 1 is left, 2 is right
+    max_episode_steps = 7
+
+    def reset(self, key):
+        return {"x": 0, "key": key}, jnp.zeros((2, 1))
+
+    def step(self, key, state, action):
+        x = state["x"] + jnp.where(jax.random.uniform(key) < 0.1, 0, 2 * action - 3)
+        seen = jnp.full((2, 1), x, float)
+        return {"x": x, "key": key}, seen, x == 3, x == 3, False
+
+    def render(self, state):
+        return np.full((16, 16, 3), 20 * int(state["x"]) + 100, np.uint8)
+
+
+class Push:
+    """The reward is the action as it arrives, which must be clipped; faulty from step `bad` on."""
+
+    observation_space = Box(-np.inf, np.inf, (1,), np.float32)
+    action_space = Box(np.array([[-1.0, -0.5]]), np.array([[1.0, 0.5]]), dtype=np.float64)
+    max_episode_steps = None
+
+    def __init__(self, bad=2**30):
+        self.bad = bad
+
+    def reset(self, key):
+        return jnp.zeros((), int), jnp.zeros(1)
+
+    def step(self, key, state, action):
+        state = state + 1
+        reward = jnp.where(state == self.bad, jnp.nan, action.sum())
+        return state, jnp.ones(1), reward, False, state % 8 == 0
+
+
+broken = Push(bad=5)
+
+
+class NoSpaces:
+    def reset(self, key): ...
+
+    def step(self, key, state, action): ...
