@@ -33,7 +33,8 @@ class Train:
     """
 
     env: str
-    """Environment: a Gymnasium id such as Hopper-v5 or wng/PointWall-v0, or module:id."""
+    """Environment: a Gymnasium id such as Hopper-v5 or wng/PointWall-v0, module:id, or an
+    environment written in JAX: gymnax/NAME, brax/NAME, playground/NAME, or module:name."""
     steps: float = 300_000
     """Number of environment steps in all."""
     eval_every: float = 0
@@ -45,7 +46,8 @@ class Train:
     seed: int = 0
     """Random seed."""
     seeds: str = ""
-    """Several random seeds on all cores, such as 0-4 or 0,3,7, in place of --seed."""
+    """Several random seeds on all cores, such as 0-4 or 0,3,7, in place of --seed. Policy gradients
+    in a JAX environment train them side by side in one program."""
     settings: Settings = "tuned"
     """Preset of all settings below: tuned (what measured best here), paper (the paper's text) or
     released (the paper's code)."""
