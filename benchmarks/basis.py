@@ -46,9 +46,8 @@ def collected(env: str, iterations: int, samples: int) -> tuple[Problem, Network
     batch = agent.trainer.sample_batch(rollouts)
     batch = batch.take(jax.random.permutation(jax.random.key(0), len(batch.advantages))[:samples])
     ones = jnp.ones((samples, 1))
-    windows = Windows(
-        batch.observations[:, None], batch.actions[:, None], batch.log_probs[:, None], ones, ones
-    )
+    seen = batch.observations[:, None]
+    windows = Windows(seen, seen, batch.actions[:, None], batch.log_probs[:, None], ones, ones)
     agent.close()
     data = Data(batch, windows, None, jnp.zeros(()))
     return agent.trainer.learner.problem, agent.trainer.state.networks, data

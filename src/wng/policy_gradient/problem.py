@@ -1,6 +1,7 @@
 """What the three axes are applied to: settings, sizes, behaviors, and the chosen axis objects."""
 
-from typing import TYPE_CHECKING
+import math
+from typing import TYPE_CHECKING, Any
 
 from wng.behavior.embedding import Embedding, find_embedding
 from wng.estimator.damping import Damping
@@ -24,7 +25,8 @@ class Problem:
     """One method on one kind of environment.
 
     The kernel metric sees `behaviors` of `num_windows` windows, the Wasserstein penalty sees
-    `penalty_behaviors`, and `control` chooses the damping ε.
+    `penalty_behaviors`, and `control` chooses the damping ε. `action_bounds` are the lowest and the
+    highest actions, to which the environment clips.
     """
 
     def __init__(
@@ -35,6 +37,7 @@ class Problem:
         observation_size: int,
         action_size: int,
         discrete: bool,
+        action_bounds: tuple[Any, Any] = (-math.inf, math.inf),
         axes: "tuple[Proximity, Geometry, Step] | None" = None,
     ):
         self.config, self.discrete = config, discrete
@@ -42,9 +45,13 @@ class Problem:
         self.proximity, geometry, self.step = axes or find_axes(config)
         self.geometry = geometry.suited(discrete)
         joint = embedding.uses_value and self.geometry.needs_behaviors and self.step.joint
-        self.behaviors = Behaviors(embedding, config, discrete, action_size, joint)
-        penalty_embedding = find_embedding(config.penalty_embedding)
-        self.penalty_behaviors = Behaviors(penalty_embedding, config, discrete, action_size, False)
+        self.behaviors, self.penalty_behaviors = (
+            Behaviors(seen, config, discrete, action_size, shared, action_bounds)
+            for seen, shared in (
+                (embedding, joint),
+                (find_embedding(config.penalty_embedding), False),
+            )
+        )
         steps = config.rollout // config.num_envs
         if max(self.behaviors.horizon, self.penalty_behaviors.horizon) > steps:
             raise ValueError(
