@@ -12,6 +12,7 @@ from wng.behavior.embedding import EMBEDDINGS, as_embedding
 # Three steps of two-dimensional states and one-dimensional actions; the episode ends after step 2.
 TRAJECTORY = Trajectory(
     observations=jnp.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]),
+    next_observations=jnp.array([[1.5, 1.0], [3.5, 3.0], [5.5, 5.0]]),
     actions=jnp.array([[0.1], [0.2], [0.3]]),
     resampled=jnp.array([[[7.0], [8.0]], [[9.0], [10.0]], [[11.0], [12.0]]]),
     values=jnp.array([-1.0, -2.0, -3.0]),
@@ -24,6 +25,8 @@ TRAJECTORY = Trajectory(
     ("name", "expected"),
     [
         ("state-action", [1.0, 2.0, 0.1]),
+        ("clipped-action", [1.0, 2.0, 0.1]),  # clipping comes before Φ
+        ("state-change", [1.0, 2.0, 0.5, -1.0]),
         ("actions", [7.0, 8.0]),
         ("actions-value", [7.0, 8.0, -1.0]),
         ("trajectory-actions", [0.1, 0.2, 0.0]),
@@ -44,7 +47,7 @@ def test_flags_say_what_each_embedding_looks_at() -> None:
     """Perturb one part of a trajectory at a time: of_actions and uses_value must tell the truth."""
     changed = {
         part: TRAJECTORY._replace(**{part: getattr(TRAJECTORY, part) + 0.5})
-        for part in ("observations", "actions", "resampled", "values", "rewards")
+        for part in TRAJECTORY._fields[:-1]
     }
     for name, embedding in EMBEDDINGS.items():
         start = embedding.fn(TRAJECTORY)
@@ -53,7 +56,13 @@ def test_flags_say_what_each_embedding_looks_at() -> None:
         assert (embedding.resamples > 0) == ("resampled" in seen), name
         assert embedding.of_actions == bool(seen & {"actions", "resampled"}), name
         if embedding.of_actions:
-            assert "rewards" not in seen, name
+            assert not seen & {"rewards", "next_observations"}, name
+        if embedding.given_state:
+            np.testing.assert_array_equal(start[:2], TRAJECTORY.observations[0], name)
+            others = TRAJECTORY._fields[1:-1]
+            moved = TRAJECTORY._replace(**{part: getattr(changed[part], part) for part in others})
+            np.testing.assert_array_equal(embedding.fn(moved)[:2], start[:2], name)
+            assert not np.array_equal(embedding.fn(moved)[2:], start[2:]), name
 
 
 def test_a_window_that_never_ends_has_its_last_state() -> None:

@@ -4,6 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.flatten_util import ravel_pytree
+from scipy.linalg import solve_continuous_lyapunov
 
 from wng.behavior import Embedding, find_embedding
 from wng.estimator import jacobian_score, kernel_basis
@@ -23,6 +24,7 @@ def make_problem(
     embedding: str | Embedding = "state-action",
     discrete: bool = False,
     action_size: int = 1,
+    bounds: tuple = (-np.inf, np.inf),
     **settings,
 ) -> Problem:
     """A problem whose geometry sees behaviors."""
@@ -34,6 +36,7 @@ def make_problem(
         observation_size=2,
         action_size=action_size,
         discrete=discrete,
+        action_bounds=bounds,
     )
 
 
@@ -46,10 +49,17 @@ def linear_policy(weight: list, log_std: list | None) -> Networks:
     return Networks(Policy(net, std), MLP(jax.random.key(1), (W.shape[0], 1), 1.0))
 
 
-def single_steps(observations: jax.Array, actions: jax.Array, log_probs: jax.Array) -> Windows:
-    """Windows of one step each."""
+def single_steps(
+    observations: jax.Array,
+    actions: jax.Array,
+    log_probs: jax.Array,
+    successors: jax.Array | None = None,
+) -> Windows:
+    """Windows of one step each, which lead nowhere unless told otherwise."""
     ones = jnp.ones((len(observations), 1))
-    return Windows(observations[:, None], actions[:, None], log_probs[:, None], 0 * ones, ones)
+    successors = observations if successors is None else successors
+    parts = (x[:, None] for x in (observations, successors, actions, log_probs))
+    return Windows(*parts, 0 * ones, ones)
 
 
 # Windows
@@ -59,11 +69,11 @@ def test_windows_are_in_order_and_masked_after_an_episodes_end() -> None:
     steps, envs = 5, 2  # horizon 2: the fifth step is left over
     number = jnp.arange(steps * envs).reshape(steps, envs)  # step t of environment e is 2t + e
     done = jnp.zeros((steps, envs), bool).at[2, 0].set(True).at[1, 1].set(True)
-    windows = cut_windows(
-        2, number[..., None] * 1.0, number[..., None] * 10.0, -number * 1.0, number * 100.0, done
-    )
+    states = number[..., None] * 1.0
+    windows = cut_windows(2, states, states + 0.5, 10 * states, -number * 1.0, number * 100.0, done)
     expected = [[0, 2], [4, 6], [1, 3], [5, 7]]
     np.testing.assert_array_equal(windows.observations[..., 0], expected)
+    np.testing.assert_array_equal(windows.next_observations[..., 0], 0.5 + np.array(expected))
     np.testing.assert_array_equal(windows.actions[..., 0], 10 * np.array(expected))
     np.testing.assert_array_equal(windows.log_probs, -np.array(expected))
     np.testing.assert_array_equal(windows.rewards, 100 * np.array(expected))
@@ -79,7 +89,8 @@ def test_windows_are_in_order_and_masked_after_an_episodes_end() -> None:
 def test_a_mask_stays_zero_over_later_episodes() -> None:
     done = jnp.array([0, 1, 0, 1, 0, 0], bool)[:, None]
     zeros = jnp.zeros((6, 1))
-    windows = cut_windows(6, zeros[..., None], zeros[..., None], zeros, zeros, done)
+    states = zeros[..., None]
+    windows = cut_windows(6, states, states, states, zeros, zeros, done)
     np.testing.assert_array_equal(windows.mask, [[1, 1, 0, 0, 0, 0]])
 
 
@@ -269,6 +280,8 @@ def test_held_fixed_zeroes_the_gradient_along_what_is_held() -> None:
         ("actions", [True] * 10),
         ("actions-value", [True] * 11),
         ("trajectory-actions", [True]),
+        ("clipped-action", [False, False, True]),
+        ("state-change", [False, False, True, True]),
         ("final-state", [True, True]),  # θ moves states through the environment
     ],
 )
@@ -277,7 +290,16 @@ def test_which_coordinates_move(embedding: str, moved: list[bool]) -> None:
     behaviors = make_problem(embedding).behaviors
     windows = single_steps(STATES, jnp.zeros((10, 1)), jnp.zeros(10))
     sample = jax.jit(behaviors.sample)(networks, windows, jax.random.key(0))
-    np.testing.assert_array_equal(sample[2], moved)
+    np.testing.assert_array_equal(sample[2], [moved] * 10)
+
+
+def test_what_follows_the_end_of_an_episode_does_not_move() -> None:
+    behaviors = make_problem("trajectory-actions").behaviors
+    states, mask = jnp.zeros((2, 3, 2)), jnp.array([[1.0, 1.0, 0.0], [1.0, 1.0, 1.0]])
+    windows = Windows(states, states, states[..., :1], mask, mask, mask)
+    networks = linear_policy([[0.5], [-0.3]], [0.2])
+    _, _, moved = jax.jit(behaviors.sample)(networks, windows, jax.random.key(0))
+    np.testing.assert_array_equal(moved, mask == 1)
 
 
 def test_a_value_that_the_step_cannot_move_is_held_fixed() -> None:
@@ -287,7 +309,7 @@ def test_a_value_that_the_step_cannot_move_is_held_fixed() -> None:
     assert make_problem("actions-value").behaviors.joint
     windows = single_steps(STATES, jnp.zeros((10, 1)), jnp.zeros(10))
     _, _, moved = jax.jit(behaviors.sample)(networks, windows, jax.random.key(0))
-    np.testing.assert_array_equal(moved, [True] * 10 + [False])
+    np.testing.assert_array_equal(moved, [[True] * 10 + [False]] * 10)
 
 
 def test_reparameterized_behaviors_are_the_policys_in_the_windows_states() -> None:
@@ -300,6 +322,137 @@ def test_reparameterized_behaviors_are_the_policys_in_the_windows_states() -> No
     error = np.exp(-0.7) / np.sqrt(4000)
     assert abs(X[:, 2].mean() - (0.5 - 0.6)) < 4 * error
     assert X[:, 2].std() == pytest.approx(np.exp(-0.7), rel=0.05)
+
+
+# Behaviors whose metric is not that of the policy's own actions
+
+
+def mean_metric(problem: Problem, networks: Networks, windows: Windows) -> np.ndarray:
+    """Ĝ, the mean of four draws."""
+
+    @jax.jit
+    def run(networks: Networks) -> jax.Array:
+        def one(key: jax.Array) -> jax.Array:
+            return matrix(kernel.metric(problem, networks, Data(None, windows, None, None), key))
+
+        return jax.lax.map(one, jax.random.split(jax.random.key(0), 4)).mean(axis=0)
+
+    return np.asarray(run(networks))
+
+
+def clipped_exact(networks: Networks, states: np.ndarray, low: float, high: float) -> np.ndarray:
+    """E_s W₂² of clip(μ + σz): monotone in z, so W₂² is that of equal z, and
+    G = E[1(low < a < high) (∂a/∂θ)(∂a/∂θ)ᵀ], ∂a/∂θ = (s, 1, σz). Parameters as in `exact_matrix`.
+    """
+    nodes = np.linspace(-6, 6, 2001)
+    weights = np.exp(-(nodes**2) / 2)
+    std = np.exp(float(networks.policy.log_std[0]))
+    extended = np.concatenate([states, np.ones((len(states), 1))], axis=1)
+    mean = np.asarray(networks.policy(jnp.asarray(states)).mean)
+    actions = mean + std * nodes
+    inside = (low < actions) & (actions < high)
+    each = np.concatenate(
+        [
+            np.broadcast_to(extended[:, None], (len(states), len(nodes), 3)),
+            np.broadcast_to(std * nodes[:, None], (len(states), len(nodes), 1)),
+        ],
+        axis=2,
+    )
+    weight = inside * weights / weights.sum() / len(states)
+    return np.einsum("nk,nki,nkj->ij", weight, each, each)
+
+
+def ratios(found: np.ndarray, exact: np.ndarray) -> np.ndarray:
+    """Quadratic forms relative to the exact ones, along the axes and three random directions."""
+    size = len(exact)
+    directions = np.concatenate([np.eye(size), np.random.default_rng(0).normal(size=(3, size))])
+    forms = (np.einsum("ki,ij,kj->k", directions, G, directions) for G in (found, exact))
+    found_forms, exact_forms = forms
+    return found_forms / exact_forms
+
+
+def test_clipped_actions_have_the_metric_of_what_the_environment_receives() -> None:
+    networks = linear_policy([[0.5], [-0.3]], [0.2])
+    states = jax.random.normal(jax.random.key(1), (512, 2))
+    windows = single_steps(states, jnp.zeros((512, 1)), jnp.zeros(512))
+    low, high = -0.8, 1.2
+    problem = make_problem("clipped-action", bounds=((low,), (high,)), num_basis=100)
+    exact = clipped_exact(networks, np.asarray(states), low, high)
+    unclipped = exact_matrix(networks, np.asarray(states))
+    print("clipped / unclipped:", np.diag(exact) / np.diag(unclipped))
+    assert (np.diag(exact) < 0.7 * np.diag(unclipped)).all()
+    found = ratios(mean_metric(problem, networks, windows), exact)
+    print("found / exact:", found)
+    np.testing.assert_allclose(found, 1, atol=0.06)
+
+
+def test_clipping_hides_the_parameters_of_saturated_actions_alone() -> None:
+    """Two actions: the first is beyond its bound almost surely, the second never."""
+    networks = linear_policy([[0.1, 0.5], [0.0, -0.3]], [-1.0, -1.0])
+    networks = eqx.tree_at(lambda n: n.policy.net.biases[-1], networks, jnp.array([5.0, 0.0]))
+    states = jax.random.normal(jax.random.key(1), (256, 2))
+    windows = single_steps(states, jnp.zeros((256, 2)), jnp.zeros(256))
+
+    def diagonal(embedding: str, bounds: tuple) -> np.ndarray:
+        problem = make_problem(embedding, action_size=2, bounds=bounds, num_basis=100)
+        return np.diag(mean_metric(problem, networks, windows))
+
+    clipped = diagonal("clipped-action", ((-1.0, -9.0), (1.0, 9.0)))
+    plain = diagonal("state-action", ((-1.0, -9.0), (1.0, 9.0)))
+    first = np.array([0, 2, 4, 6])  # its weights, bias and log-std, in the order of `ravel_pytree`
+    np.testing.assert_allclose(clipped[first], 0, atol=1e-6)
+    np.testing.assert_allclose(clipped[first + 1], plain[first + 1], rtol=0.1)
+    assert (plain[first] > 0.05).all()
+    # Bounds that are never reached change nothing.
+    wide = diagonal("clipped-action", ((-99.0, -99.0), (99.0, 99.0)))
+    np.testing.assert_array_equal(wide, plain)
+
+
+def test_a_policy_beyond_all_bounds_has_a_metric_of_zero() -> None:
+    networks = linear_policy([[0.0], [0.0]], [-1.0])
+    networks = eqx.tree_at(lambda n: n.policy.net.biases[-1], networks, jnp.array([50.0]))
+    windows = single_steps(STATES, jnp.zeros((10, 1)), jnp.zeros(10))
+    problem = make_problem("clipped-action", bounds=((-1.0,), (1.0,)), num_basis=5)
+    np.testing.assert_array_equal(mean_metric(problem, networks, windows), np.zeros((4, 4)))
+
+
+def outcome_exact(networks: Networks, states: np.ndarray, B: np.ndarray, Q: np.ndarray):
+    """E_s W₂² of s' ~ N(As + Bμ(s), Σ), Σ = B diag(σ²) Bᵀ + Q, for two actions.
+
+    The mean gives E_s[(∂μ)ᵀBᵀB(∂μ)]. The covariance gives tr(V_i Σ V_j) with
+    V_i Σ + Σ V_i = ∂Σ/∂log σ_i, the metric of Bures.
+    """
+    extended = np.concatenate([states, np.ones((len(states), 1))], axis=1)
+    variances = np.exp(2 * np.asarray(networks.policy.log_std, float))
+    covariance = B * variances @ B.T + Q
+    G = np.zeros((8, 8))
+    G[:6, :6] = np.kron(extended.T @ extended / len(states), B.T @ B)
+    V = [
+        solve_continuous_lyapunov(covariance, 2 * v * np.outer(b, b))
+        for v, b in zip(variances, B.T, strict=True)
+    ]
+    G[6:, 6:] = [[np.trace(v @ covariance @ w) for w in V] for v in V]
+    return G
+
+
+def test_outcomes_of_a_linear_system_have_the_metric_of_its_inputs_effect() -> None:
+    """s' = As + Ba + noise, seen through samples alone: BᵀB in place of I."""
+    number = 40_000
+    A, B = np.array([[0.9, 0.2], [-0.1, 0.8]]), np.array([[2.4, 1.0], [0.6, -1.8]])
+    networks = linear_policy([[0.5, 0.2], [-0.3, 0.4]], [0.0, -0.3])
+    keys = jax.random.split(jax.random.key(2), 3)
+    states = jax.random.normal(keys[0], (number, 2))
+    policy = networks.policy(states)
+    actions = policy.sample(jax.random.normal(keys[1], (number, 2)))
+    noise = 0.3 * jax.random.normal(keys[2], (number, 2))
+    successors = states @ A.T + actions @ B.T + noise
+    windows = single_steps(states, actions, policy.log_prob(actions), successors)
+    problem = make_problem("state-change", action_size=2, num_basis=60, bandwidth=1.0)
+    assert not problem.behaviors.reparam
+    exact = outcome_exact(networks, np.asarray(states), B, 0.09 * np.eye(2))
+    found = ratios(mean_metric(problem, networks, windows), exact)
+    print("found / exact:", found, "BᵀB:", B.T @ B)
+    np.testing.assert_allclose(found, 1, atol=0.12)
 
 
 # The basis of policies
@@ -436,7 +589,7 @@ def test_log_probs_of_a_window_sum_up_to_the_episodes_end() -> None:
     states = jax.random.normal(jax.random.key(0), (2, 3, 2))
     actions = jax.random.normal(jax.random.key(1), (2, 3, 1))
     mask = jnp.array([[1.0, 1.0, 0.0], [1.0, 1.0, 1.0]])
-    windows = Windows(states, actions, mask, mask, mask)
+    windows = Windows(states, states, actions, mask, mask, mask)
     behaviors = make_problem("final-state").behaviors
     each = np.asarray(networks.policy(states).log_prob(actions))
     np.testing.assert_allclose(

@@ -44,6 +44,7 @@ def value_and_gradient(made: Problem, shift: float, log_std: float) -> tuple[flo
     horizon = made.penalty_behaviors.horizon
     windows = Windows(
         STATES.reshape(-1, horizon, 2),
+        STATES.reshape(-1, horizon, 2),
         actions.reshape(-1, horizon, 1),
         policy.log_prob(actions).reshape(-1, horizon),
         jnp.zeros((2048 // horizon, horizon)),
@@ -116,6 +117,9 @@ def test_w2_of_categorical_policies_is_optimal_transport() -> None:
 def test_outcomes_need_the_dual() -> None:
     with pytest.raises(ValueError, match="use --penalty-form dual"):
         problem("tuned", penalty_embedding="final-state")
-    problem("tuned", penalty_embedding="final-state", penalty_form="dual")
+    with pytest.raises(ValueError, match="use --penalty-form dual"):
+        problem("tuned", penalty_embedding="clipped-action")
+    for embedding in ("final-state", "clipped-action"):
+        problem("tuned", penalty_embedding=embedding, penalty_form="dual")
     with pytest.raises(ValueError, match="needs continuous actions"):
         problem("released", penalty_embedding="final-state")

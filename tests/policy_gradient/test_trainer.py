@@ -250,3 +250,25 @@ def test_a_policy_that_blows_up_is_not_kept() -> None:
         [trained.iterate() for _ in range(20)]
     assert all(np.isfinite(x).all() for x in arrays_of(trained).values())
     trained.close()
+
+
+@pytest.mark.parametrize("embedding", ["clipped-action", "state-change"])
+def test_embeddings_see_the_bounds_and_the_successors_of_the_environment(embedding: str) -> None:
+    trained = trainer("Pendulum-v1", embedding=embedding, log_std=1.0, normalize_observations=False)
+    trained.iterate()
+    learner, state = trained.learner, trained.state
+    found = module.collect(trained.env, learner, state, trained.observations, jax.random.key(0), 0)
+    windows = learner.batch(state, found.rollout)[2]
+    X = np.asarray(learner.problem.behaviors.embed(state.networks, windows, jax.random.key(1)))
+    rows = [
+        np.moveaxis(x, 1, 0).reshape(-1, x.shape[2])
+        for x in (found.rollout.observations, found.rollout.next_observations)
+    ]
+    np.testing.assert_array_equal(X[:, :3], rows[0])
+    if embedding == "state-change":
+        np.testing.assert_allclose(X[:, 3:], rows[1] - rows[0], atol=1e-6)
+        assert np.abs(X[:, 5]).max() > 0.1  # angular velocity
+    else:
+        assert (np.abs(X[:, 3]) == 2).sum() > 10  # torque at its bounds
+        assert (np.abs(X[:, 3]) <= 2).all()
+    trained.close()

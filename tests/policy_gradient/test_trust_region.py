@@ -32,9 +32,8 @@ def make_batch() -> Batch:
 
 BATCH = make_batch()
 ONES = jnp.ones((64, 1))
-WINDOWS = Windows(
-    BATCH.observations[:, None], BATCH.actions[:, None], BATCH.log_probs[:, None], ONES, ONES
-)
+STEPS = (BATCH.observations, BATCH.observations, BATCH.actions, BATCH.log_probs)
+WINDOWS = Windows(*(x[:, None] for x in STEPS), ONES, ONES)
 
 
 class Bowl(Proximity):

@@ -21,6 +21,7 @@ class Trajectory(NamedTuple):
     """H consecutive steps of one episode: what an embedding sees."""
 
     observations: Float[Array, "H d"]  # normalized as the policy sees them
+    next_observations: Float[Array, "H d"]  # what each step led to, also at the end of an episode
     actions: Float[Array, "H a"]  # one-hot vectors if discrete
     resampled: Float[Array, "H K a"]  # K further actions drawn in each state
     values: Float[Array, " H"]  # predictions of the value network
@@ -39,6 +40,10 @@ class Embedding:
         reparameterized Jacobian applies to continuous actions. Otherwise the score form is used.
       uses_value: Φ uses the value predictions, so policy and value parameters share one metric.
       resamples: K, the number of further actions drawn in each state.
+      clipped: policy gradients clip the actions to their bounds before Φ sees them, as the
+        environment does. Where an action is out of bounds, θ then moves nothing.
+      given_state: Φ begins with the first state, which is held fixed: what follows is compared in
+        the same states. Embeddings of actions need not say so.
     """
 
     fn: Callable[[Trajectory], Float[Array, " d"]]
@@ -46,6 +51,8 @@ class Embedding:
     of_actions: bool = False
     uses_value: bool = False
     resamples: int = 0
+    clipped: bool = False
+    given_state: bool = False
 
 
 def _state_action(t: Trajectory) -> Array:
@@ -74,6 +81,13 @@ def _final_state(t: Trajectory) -> Array:
     return t.observations[jnp.sum(t.mask).astype(int) - 1]
 
 
+def _state_change(t: Trajectory) -> Array:
+    import jax.numpy as jnp
+
+    change = t.next_observations[0] - t.observations[0]
+    return jnp.concatenate([t.observations[0], change])
+
+
 def _reward_to_go(t: Trajectory) -> Array:
     import jax.numpy as jnp
 
@@ -85,6 +99,10 @@ EMBEDDINGS: Registry[Embedding] = Registry(
     {
         # The state and the action of a step.
         "state-action": Embedding(_state_action, whole=False, of_actions=True),
+        # The same with the action that the environment receives: within its bounds.
+        "clipped-action": Embedding(_state_action, whole=False, of_actions=True, clipped=True),
+        # The state, and how a step of the environment changes it.
+        "state-change": Embedding(_state_change, whole=False, given_state=True),
         # Ten actions drawn in one state; the state itself is left out.
         "actions": Embedding(_actions, whole=False, of_actions=True, resamples=10),
         # The same with the state's value, as in the paper's released runs.

@@ -90,8 +90,10 @@ def summarize(setup: Setup, rollout: Rollout) -> tuple[Array, Array, Array, Arra
     if setup.policy.discrete:
         taken = jax.nn.one_hot(taken.astype(int), actions)
     steps = rollout.mask[..., None]
+    observations = jnp.where(steps, rollout.observations, final[:, None])
     trajectories = Trajectory(
-        observations=jnp.where(steps, rollout.observations, final[:, None]),
+        observations=observations,
+        next_observations=observations,  # here, both are what a step led to
         actions=jnp.where(steps, taken, 0),
         resampled=jnp.zeros((n, horizon, 0, actions)),
         values=jnp.zeros((n, horizon)),

@@ -15,6 +15,7 @@ class Windows(NamedTuple):
     """Stretches of H steps, each within one episode: [W, H, ...]."""
 
     observations: Array
+    next_observations: Array  # true successors, also where an episode ended
     actions: Array  # as taken: vectors, or integers if discrete
     log_probs: Array  # under the policy that took them
     rewards: Array
@@ -29,6 +30,7 @@ class Windows(NamedTuple):
 def cut_windows(
     horizon: int,
     observations: Array,
+    next_observations: Array,
     actions: Array,
     log_probs: Array,
     rewards: Array,
@@ -42,20 +44,33 @@ def cut_windows(
 
     ended = jnp.cumsum(cut(done), axis=1) - cut(done)  # episodes that ended before this step
     return Windows(
-        cut(observations), cut(actions), cut(log_probs), cut(rewards), (ended == 0).astype(float)
+        cut(observations),
+        cut(next_observations),
+        cut(actions),
+        cut(log_probs),
+        cut(rewards),
+        (ended == 0).astype(float),
     )
 
 
 class Behaviors:
     """Φ of windows under a policy: what the kernel metric and the Wasserstein penalty see.
 
-    If `joint`, policy and value parameters share one metric.
+    If `joint`, policy and value parameters share one metric. `action_bounds` are the lowest and
+    the highest actions.
     """
 
     def __init__(
-        self, embedding: Embedding, config: Config, discrete: bool, action_size: int, joint: bool
+        self,
+        embedding: Embedding,
+        config: Config,
+        discrete: bool,
+        action_size: int,
+        joint: bool,
+        action_bounds: tuple[Any, Any],
     ):
         self.embedding, self.discrete, self.action_size = embedding, discrete, action_size
+        self._clips, self._bounds = embedding.clipped and not discrete, action_bounds
         self.joint, self._name = joint, config.embedding
         self.horizon = config.horizon if embedding.whole else 1
         applies = embedding.of_actions and not discrete
@@ -89,17 +104,21 @@ class Behaviors:
 
     def embed(self, networks: Networks, windows: Windows, key: PRNGKeyArray) -> Array:
         """X [W, d]: under `networks` in the windows' states, or as it happened (score form)."""
-        return jax.vmap(self.embedding.fn)(self._trajectories(networks, windows, key)[0])
+        return self._apply(self._trajectories(networks, windows, key)[0])
 
     def sample(
         self, networks: Networks, windows: Windows, key: PRNGKeyArray
     ) -> tuple[Array, Array, Array]:
-        """X, the resampled actions in it, and which of its coordinates actions (or values) move."""
+        """X, the resampled actions in it, and which numbers of X [W, d] actions (or values) move.
+
+        Where they move none, as behind the end of an episode or a bound of the actions, transport
+        moves none either.
+        """
         trajectories, more = self._trajectories(networks, windows, key)
 
         def embed(moving: tuple[Array, Array, Array]) -> Array:
             actions, resampled, values = moving
-            return jax.vmap(self.embedding.fn)(
+            return self._apply(
                 trajectories._replace(actions=actions, resampled=resampled, values=values)
             )
 
@@ -111,8 +130,10 @@ class Behaviors:
         if not self.joint:  # the metric does not cover the value function
             push = (push[0], push[1], jnp.zeros_like(push[2]))
         X, moves = jax.jvp(embed, (start,), (push,))
-        moved = jnp.any(moves != 0, axis=0)
-        return X, more, moved if self.embedding.of_actions else jnp.ones_like(moved)
+        if self.embedding.of_actions:
+            return X, more, moves != 0
+        given = windows.observations.shape[-1] if self.embedding.given_state else 0
+        return X, more, jnp.broadcast_to(jnp.arange(X.shape[1]) >= given, X.shape)
 
     def log_probs(self, networks: Networks, windows: Windows, more: Array) -> Array:
         """Σ_t log π(a_t|s_t) of each window, or of the resampled actions where Φ uses those."""
@@ -132,6 +153,16 @@ class Behaviors:
     def _actions(self, actions: Array) -> Array:
         return jax.nn.one_hot(actions, self.action_size) if self.discrete else actions
 
+    def _apply(self, trajectories: Trajectory) -> Array:
+        """Φ of each trajectory."""
+        if self._clips:
+            low, high = map(jnp.asarray, self._bounds)
+            trajectories = trajectories._replace(
+                actions=jnp.clip(trajectories.actions, low, high),
+                resampled=jnp.clip(trajectories.resampled, low, high),
+            )
+        return jax.vmap(self.embedding.fn)(trajectories)
+
     def _trajectories(
         self, networks: Networks, windows: Windows, key: PRNGKeyArray
     ) -> tuple[Trajectory, Array]:
@@ -145,6 +176,7 @@ class Behaviors:
             taken = policy.sample(policy.noise(key_action, windows.actions.shape))
         trajectories = Trajectory(
             windows.observations,
+            windows.next_observations,
             self._actions(taken),
             self._actions(more),
             networks.values(windows.observations),

@@ -101,7 +101,8 @@ class Config:
     """Ascent steps on the test functions at each minibatch."""
 
     embedding: str = "state-action"
-    """Behavior Φ that the kernel metric and the Wasserstein penalty see: state-action, actions,
+    """Behavior Φ that the kernel metric sees: state-action, clipped-action (the state, and the
+    action clipped to its bounds), state-change (the state, and how the step changes it), actions,
     actions-value, trajectory-actions, final-state, reward-to-go, or module:function."""
     horizon: int = 32
     """Steps of a stretch of trajectory, for embeddings of more than one step."""

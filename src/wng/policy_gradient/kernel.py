@@ -27,11 +27,12 @@ class HeldFixed(eqx.Module):
     With X = (s, a) the joint distance lets states move too. Where the policy is steep, shifting the
     states is far cheaper than shifting the actions, and the metric hardly notices a change of σ.
     The distance meant is that between actions in the same states, E_s W₂²(π(·|s), π'(·|s)), whose
-    dual asks only for the gradient in a:  sup_f ∇_θE[f]ᵀu − ½E‖∇_a f‖².
+    dual asks only for the gradient in a:  sup_f ∇_θE[f]ᵀu − ½E‖∇_a f‖². What stays where it is may
+    differ from behavior to behavior: an action that was clipped to its bound does not move either.
     """
 
     basis: KernelBasis
-    moved: Bool[Array, " d"]
+    moved: Bool[Array, "N d"]  # of the N behaviors that the metric is estimated from
 
     @property
     def size(self) -> int:
@@ -84,7 +85,7 @@ class Kernel(Geometry):
         X, more, moved = behaviors.sample(networks, windows, key_behavior)
         drawn = kernel_basis(key_basis, X, min(config.num_basis, X.shape[0]))
         indices = jax.random.categorical(
-            key_index, jnp.where(moved, 0.0, -jnp.inf), shape=(drawn.size,)
+            key_index, jnp.where(moved.any(axis=0), 0.0, -jnp.inf), shape=(drawn.size,)
         )
         bandwidth = config.bandwidth * drawn.bandwidth
         basis = HeldFixed(KernelBasis(drawn.centers, indices, bandwidth), moved)

@@ -183,7 +183,7 @@ class Program:
             flat(advantages + values),
         )
         done = rollout.terminated | rollout.truncated
-        parts = (observations, rollout.actions, log_probs, rewards, done)
+        parts = (observations, successors, rollout.actions, log_probs, rewards, done)
         windows, compared = (
             cut_windows(behaviors.horizon, *parts)
             for behaviors in (self.problem.behaviors, self.problem.penalty_behaviors)

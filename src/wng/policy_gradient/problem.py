@@ -1,6 +1,7 @@
 """What the three axes are applied to: settings, sizes, behaviors, and the chosen axis objects."""
 
 import copy
+import math
 from typing import TYPE_CHECKING, Any
 
 from wng.behavior.embedding import Embedding, find_embedding
@@ -28,9 +29,10 @@ class Problem:
     """One method on one kind of environment.
 
     The kernel metric sees `behaviors` of `num_windows` windows, the Wasserstein penalty sees
-    `penalty_behaviors`, and `control` chooses the damping ε. Inside a compiled program, numbers in
-    `config` may be arguments of the program: what is compiled depends on `shape` alone, in which
-    they are 0 or 1.
+    `penalty_behaviors`, and `control` chooses the damping ε. `action_bounds` are the lowest and the
+    highest actions, to which the environment clips. Inside a compiled program, numbers in `config`
+    may be arguments of the program: what is compiled depends on `shape` alone, in which they are 0
+    or 1.
     """
 
     def __init__(
@@ -41,6 +43,7 @@ class Problem:
         observation_size: int,
         action_size: int,
         discrete: bool,
+        action_bounds: tuple[Any, Any] = (-math.inf, math.inf),
         axes: Axes | None = None,
     ):
         self.config, self.shape, self.discrete = config, shape_of(config), discrete
@@ -48,9 +51,13 @@ class Problem:
         self.proximity, geometry, self.step = axes or find_axes(config)
         self.geometry = geometry.suited(discrete)
         joint = embedding.uses_value and self.geometry.needs_behaviors and self.step.joint
-        self.behaviors = Behaviors(embedding, config, discrete, action_size, joint)
-        penalty_embedding = find_embedding(config.penalty_embedding)
-        self.penalty_behaviors = Behaviors(penalty_embedding, config, discrete, action_size, False)
+        self.behaviors, self.penalty_behaviors = (
+            Behaviors(seen, config, discrete, action_size, shared, action_bounds)
+            for seen, shared in (
+                (embedding, joint),
+                (find_embedding(config.penalty_embedding), False),
+            )
+        )
         steps = config.rollout // config.num_envs
         if max(self.behaviors.horizon, self.penalty_behaviors.horizon) > steps:
             raise ValueError(

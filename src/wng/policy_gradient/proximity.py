@@ -131,9 +131,10 @@ class WassersteinPenalty(Proximity):
             f"dual_features={config.dual_features} for dual_samples={config.dual_samples}",
             config.dual_features * config.dual_samples,
         )
-        if config.penalty_form == "exact" and not behaviors.embedding.of_actions:
+        embedding = behaviors.embedding
+        if config.penalty_form == "exact" and (not embedding.of_actions or embedding.clipped):
             raise ValueError(
-                f"penalty_form=exact is the closed form for actions, and "
+                f"penalty_form=exact is the closed form for actions as the policy draws them, and "
                 f"'{config.penalty_embedding}' is not made of them: use --penalty-form dual."
             )
         if config.penalty_form == "matched" and not behaviors.reparam:

@@ -71,6 +71,7 @@ class Trainer:
             observation_size=spec.observation_size,
             action_size=spec.action_size,
             discrete=spec.discrete,
+            action_bounds=(spec.action_low, spec.action_high),
         )
         self.rollouts = self._make_rollouts()
         try:
