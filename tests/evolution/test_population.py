@@ -31,11 +31,7 @@ MORTAL = "evolution.mortal_env:Mortal-v0"
 
 
 # As users compile; tests/conftest.py has tests compile quickly, and such programs round alike.
-OPTIMIZED = {
-    "xla_backend_optimization_level": 3,
-    "xla_llvm_disable_expensive_passes": False,
-    "xla_cpu_use_fusion_emitters": True,
-}
+OPTIMIZED = {"xla_backend_optimization_level": 3, "xla_cpu_use_fusion_emitters": True}
 
 
 class Pieces(LocalExecutor):
