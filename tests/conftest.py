@@ -13,14 +13,25 @@ with contextlib.suppress(ValueError):  # in the main thread only
     # Started in the background, a shell has us ignore Ctrl-C, and so would all children of tests.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Many tests compile the same programs again: each test process remembers its own.
-compiled = tempfile.mkdtemp(prefix="wng-tests-")
-atexit.register(shutil.rmtree, compiled, ignore_errors=True)
+# Many tests compile the same programs again: all test processes and what they start share them.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    compiled = os.environ["JAX_COMPILATION_CACHE_DIR"]  # of the process that started this one
+else:
+    compiled = tempfile.mkdtemp(prefix="wng-tests-")
+    atexit.register(shutil.rmtree, compiled, ignore_errors=True)
 jax.config.update("jax_compilation_cache_dir", compiled)
-jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
-# And so do the processes that they start.
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
 os.environ["JAX_COMPILATION_CACHE_DIR"] = compiled
-os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.2"
+os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.1"
+
+# Compiled in a fifth of the time: the programs of tests are too small to profit from more.
+QUICK = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Compile quickly, unless XLA_FLAGS says otherwise or slow tests are run."""
+    if "not slow" in config.option.markexpr:
+        os.environ.setdefault("XLA_FLAGS", QUICK)
 
 
 @pytest.fixture

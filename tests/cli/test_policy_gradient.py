@@ -18,6 +18,7 @@ from wng.policy_gradient.methods import METHODS
 from wng.policy_gradient.trainer import Trainer
 from wng.runs import checkpoint, record
 from wng.runs.directory import RunDirectory
+from wng.runs.executor import LocalExecutor
 from wng.runs.metrics import read_metrics
 
 
@@ -369,6 +370,7 @@ def test_a_nan_from_an_environment_stops_the_run(monkeypatch, capsys, tmp_path) 
 
 
 def test_seeds_stop_together_and_go_on_together(monkeypatch, capsys, tmp_path) -> None:
+    monkeypatch.setattr(LocalExecutor, "cores", lambda self: 2)  # both at once, on any machine
     folders = [tmp_path / "wng-ProbeContextual-v0" / "pg" / f"seed{k}" for k in (0, 1)]
 
     def interrupt_when_both_run() -> None:

@@ -1,8 +1,10 @@
 """Help, lists and mistakes are answered without importing JAX, which takes most of a second."""
 
+import json
 import shlex
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -16,23 +18,49 @@ import sys
 from wng.cli import main
 
 sys.argv[0] = "wng"
-try:
-    main()
-finally:
-    print(*sys.modules, sep="\\n", file=open("modules.txt", "w"))
+main()
+"""
+# Each command in a process of its own, which has imported what nearly all commands import.
+COMMANDS = """
+import json, os, sys
+import numpy, rich.console, typeguard, tyro
+from wng.cli import main
+
+for line in sys.stdin:
+    folder, words = json.loads(line)
+    child = os.fork()
+    if child == 0:
+        os.chdir(folder)
+        said = os.open("said.txt", os.O_CREAT | os.O_WRONLY)
+        os.dup2(said, 1)
+        os.dup2(said, 2)
+        sys.argv = ["wng", *words]
+        try:
+            main()
+        finally:
+            with open("modules.txt", "w") as file:
+                print(*sys.modules, sep="\\n", file=file)
+        break
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 """
 
+Imported = Callable[[Path, str], tuple[int, str, set[str]]]
 
-def imported(folder: Path, words: str) -> tuple[int, str, set[str]]:
+
+@pytest.fixture(scope="module")
+def imported() -> Iterator[Imported]:
     """The exit code of a command, what it printed, and what it imported."""
-    done = subprocess.run(
-        [sys.executable, "-c", COMMAND, *shlex.split(words)],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-    )
-    modules = (folder / "modules.txt").read_text().split()
-    return done.returncode, done.stdout + done.stderr, set(modules)
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "-c", COMMANDS], **pipes) as process:
+
+        def run(folder: Path, words: str) -> tuple[int, str, set[str]]:
+            print(json.dumps([str(folder), shlex.split(words)]), file=process.stdin, flush=True)
+            code = int(process.stdout.readline())
+            modules = (folder / "modules.txt").read_text().split()
+            return code, (folder / "said.txt").read_text(), set(modules)
+
+        yield run
+        process.stdin.close()
 
 
 @pytest.mark.parametrize(
@@ -52,7 +80,7 @@ def imported(folder: Path, words: str) -> tuple[int, str, set[str]]:
         ("reproduce all --help", "--clock"),
     ],
 )
-def test_help_and_lists(tmp_path: Path, words: str, message: str) -> None:
+def test_help_and_lists(imported: Imported, tmp_path: Path, words: str, message: str) -> None:
     code, said, modules = imported(tmp_path, words)
     assert (code, message in said) == (0, True), said
     assert not modules & {*LARGE, "gymnasium"}
@@ -86,7 +114,7 @@ def test_help_and_lists(tmp_path: Path, words: str, message: str) -> None:
         ("methods pppo", "did you mean 'ppo'"),
     ],
 )
-def test_mistakes(tmp_path: Path, words: str, message: str) -> None:
+def test_mistakes(imported: Imported, tmp_path: Path, words: str, message: str) -> None:
     code, said, modules = imported(tmp_path, words)
     assert (code, message in said) == (2, True), said
     assert not modules & {*LARGE, "gymnasium"}
@@ -103,13 +131,15 @@ def test_mistakes(tmp_path: Path, words: str, message: str) -> None:
         ("reproduce es --tasks wng/PointWal-v0 --out out", "did you mean 'wng/PointWall-v0'"),
     ],
 )
-def test_environments_that_cannot_be_used(tmp_path: Path, words: str, message: str) -> None:
+def test_environments_that_cannot_be_used(
+    imported: Imported, tmp_path: Path, words: str, message: str
+) -> None:
     code, said, modules = imported(tmp_path, words)
     assert (code, message in said) == (2, True), said
     assert not modules & {*LARGE}
 
 
-def test_a_run_that_is_there_already(tmp_path: Path) -> None:
+def test_a_run_that_is_there_already(imported: Imported, tmp_path: Path) -> None:
     wng.RunDirectory.create(tmp_path / "runs", "CartPole-v1", "ppo", 0, {})
     code, said, modules = imported(tmp_path, "train ppo --env CartPole-v1")
     assert (code, "already holds a run: add --resume" in said) == (2, True), said

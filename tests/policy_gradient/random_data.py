@@ -35,17 +35,13 @@ SMALL: dict[str, Any] = {
 
 @cache
 def make_learner(config: Config, discrete: bool = False) -> Learner:
-    learner = Learner(
+    return Learner(
         config,
         find_embedding(config.embedding),
         observation_size=OBSERVATION_SIZE,
         action_size=ACTION_SIZE,
         discrete=discrete,
     )
-    # The same program, compiled in half the time: these problems are too small to profit.
-    quick = {"xla_backend_optimization_level": 0}
-    learner.update = jax.jit(learner.update.__wrapped__, compiler_options=quick)
-    return learner
 
 
 def small_learner(discrete: bool = False, **settings: Any) -> Learner:

@@ -1,5 +1,7 @@
 """The Wasserstein penalty has the value, the gradient and the scale of W₂²."""
 
+from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import jax
@@ -30,15 +32,17 @@ def networks(theta: jax.Array) -> Networks:
     return Networks(Policy(net, theta[1:]), zeros)
 
 
+@cache
 def problem(settings: str, **overrides: Any) -> Problem:
     config = preset("bgpg", settings, **{"num_envs": 1, "horizon": 4, **overrides})
     sizes = {"observation_size": 2, "action_size": 1, "discrete": False}
     return Problem(config, find_embedding(config.embedding), **sizes)
 
 
-def value_and_gradient(made: Problem, shift: float, log_std: float) -> tuple[float, np.ndarray]:
-    """The penalty with β = 2, whose value is then W₂², between θ = (0, 0) and (shift, log_std)."""
-    old, start = networks(jnp.zeros(2)), jnp.array([shift, log_std])
+@cache
+def penalty_of(made: Problem) -> Callable[[jax.Array], tuple[jax.Array, jax.Array]]:
+    """Value and gradient in θ of the penalty, compiled once for each problem."""
+    old = networks(jnp.zeros(2))
     policy = old.policy(STATES)
     actions = policy.mean
     horizon = made.penalty_behaviors.horizon
@@ -63,7 +67,12 @@ def value_and_gradient(made: Problem, shift: float, log_std: float) -> tuple[flo
 
         return jax.value_and_grad(penalty)(theta)
 
-    value, gradient = compute(start)
+    return compute
+
+
+def value_and_gradient(made: Problem, shift: float, log_std: float) -> tuple[float, np.ndarray]:
+    """The penalty with β = 2, whose value is then W₂², between θ = (0, 0) and (shift, log_std)."""
+    value, gradient = penalty_of(made)(jnp.array([shift, log_std]))
     return float(value), np.asarray(gradient)
 
 

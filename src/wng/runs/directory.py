@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -164,6 +165,7 @@ def safe_name(name: str) -> str:
     return safe
 
 
+@cache
 def installed_packages() -> dict[str, str]:
     """Versions of the packages that a run depends on, where installed."""
     versions = {}
