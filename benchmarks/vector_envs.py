@@ -64,12 +64,13 @@ def make_ours(env_id: str, backend: str) -> Any:
 def make_async(env_id: str, context: str, limit: int | None = None) -> AsyncVectorEnv:
     """Make Gymnasium's, reset: shared memory, and new episodes in the step that ends one."""
     make = partial(gymnasium.make, gymnasium.spec(env_id), disable_env_checker=True)
+    limits: dict[str, Any] = {} if limit is None else {"max_concurrency": limit}  # Gymnasium 1.4
     env = AsyncVectorEnv(
         [make] * NUM_ENVS,
         shared_memory=True,
         context=context,
         autoreset_mode=AutoresetMode.SAME_STEP,
-        max_concurrency=limit,
+        **limits,
     )
     env.reset(seed=0)
     return env
@@ -126,7 +127,7 @@ def compare(env_id: str, rounds: int, steps: int) -> None:
     """Print speed, start-up time and memory of each kind."""
     space, rng = gymnasium.make(env_id).action_space, np.random.default_rng(0)
     if isinstance(space, gymnasium.spaces.Discrete):
-        actions: np.ndarray = rng.integers(0, space.n, (steps, NUM_ENVS))
+        actions: np.ndarray = rng.integers(0, int(space.n), (steps, NUM_ENVS))
     else:
         shape = (steps, NUM_ENVS, *space.shape)  # type: ignore[misc]
         actions = rng.uniform(-1, 1, shape).astype(np.float32)

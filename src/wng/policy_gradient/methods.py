@@ -20,7 +20,11 @@ METHODS: dict[str, Method] = {
     "wnpg": _method("WNPG", "none", "wasserstein", "optimizer", "Wasserstein natural gradient"),
     "bgwnpg": _method("BG-WNPG", "wasserstein", "wasserstein", "optimizer", "W₂ penalty and WNG"),
     "wtrpo": _method(
-        "WTRPO", "none", "wasserstein-auto", "trust_region", "exact WNG for Gaussians, σ apart"
+        "WTRPO",
+        "none",
+        "wasserstein-auto",
+        "trust_region",
+        "WNG steps of a given KL, exact for Gaussians",
     ),
 }
 
@@ -80,7 +84,7 @@ TUNED: dict[str, dict[str, Any]] = {
     "bgpg": {"learning_rate": 1e-4, "steer": True, "kl_target": 0.02},
     "wnpg": KERNEL,
     "bgwnpg": KERNEL | {"penalty": 0.1},
-    "wtrpo": {"damping": 0.1, "kl_target": 0.01, "std_share": 0.015, "basis": "policy"},
+    "wtrpo": {"damping": 0.1, "kl_target": 0.02, "basis": "policy"},
 }
 
 

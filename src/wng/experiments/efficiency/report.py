@@ -90,6 +90,7 @@ def claims(measured: Costs) -> list[Claim]:
         groups = {
             group: {title: c[field] for title, c in methods.items() if title not in BEYOND}
             for group, methods in measured.items()
+            if set(methods) - set(BEYOND)
         }
         titles = dict.fromkeys(title for methods in groups.values() for title in methods)
         ours = [title for title in titles if "WN" in title]

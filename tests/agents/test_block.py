@@ -1,0 +1,62 @@
+"""Seeds side by side: a run for each, in one program."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import wng
+from wng.agents.run import Job, Status, run_job
+from wng.cli.seeds import in_blocks
+from wng.policy_gradient.methods import preset
+from wng.runs.metrics import read_metrics
+
+TINY = {
+    "hidden": (8,),
+    "num_envs": 4,
+    "rollout": 64,
+    "minibatch": 32,
+    "value_minibatch": 32,
+    "epochs": 1,
+    "value_epochs": 1,
+}
+
+
+def job(out: Path, env: str = "wng/PointWall-v0", steps: int = 128, **more) -> Job:
+    return Job(env, "ppo", 4, steps, preset("ppo", **TINY), out, block=(4, 6), **more)
+
+
+def test_each_seed_has_a_run_that_resumes(tmp_path: Path) -> None:
+    said: list[str] = []
+    assert run_job(job(tmp_path), progress=False).status is Status.FINISHED
+    more = job(tmp_path, steps=256, resume=True)
+    assert run_job(more, progress=False, say=said.append).status is Status.FINISHED
+    assert said == ["Resuming at step 128."] * 2
+    for each in more.jobs:
+        assert read_metrics(each.folder)["steps"].tolist() == [64, 128, 192, 256]
+        agent = wng.load(each.folder)
+        assert (agent.seed, agent.steps) == (each.seed, 256)
+        agent.close()
+    returns = [read_metrics(each.folder)["kl"] for each in more.jobs]
+    assert not np.array_equal(*returns)
+    with pytest.raises(ValueError, match="already holds a run"):
+        run_job(job(tmp_path), progress=False)
+
+
+def test_a_seed_that_fails_is_named(tmp_path: Path) -> None:
+    outcome = run_job(job(tmp_path, "jax_tasks:broken"), progress=False)
+    assert outcome.status is Status.FAILED
+    assert "seed 4: environment 0 of jax_tasks:broken returned a reward" in outcome.message
+    assert "seed 6: " in outcome.message
+
+
+def test_blocks_fill_the_cores_and_fit_into_memory(tmp_path: Path) -> None:
+    config = preset("ppo", **TINY)
+    jobs = [Job("wng/PointWall-v0", "ppo", seed, 64, config, tmp_path) for seed in range(10)]
+    two = in_blocks(jobs, cores=2, size=1)
+    assert [unit.block for unit in two] == [(0, 1, 2, 3, 4), (5, 6, 7, 8, 9)]
+    assert [each.seed for unit in two for each in unit.jobs] == list(range(10))
+    assert in_blocks(jobs[:1], cores=2, size=1) == jobs[:1]
+    assert in_blocks(jobs, cores=20, size=1) == jobs
+    assert in_blocks(jobs, cores=1, size=10**12) == jobs  # one at a time
+    assert Job.from_json(two[0].to_json()) == two[0]
