@@ -15,7 +15,7 @@ from wng.runs import checkpoint
 from wng.runs.metrics import read_metrics
 
 DRIVER = """
-from wng.runs import training
+from wng.runs import record
 record.CHECKPOINT_SECONDS = 0.0  # a checkpoint at every iteration: kills hit the writing too
 from wng.cli import main
 main()

@@ -12,7 +12,7 @@ from policy_gradient.tiny import TINY
 import wng
 from wng.agents.agent import Agent
 from wng.envs.vector import VectorEnv
-from wng.runs import checkpoint, record, training
+from wng.runs import checkpoint, record
 from wng.runs.metrics import DETERMINISTIC, read_metrics
 
 EVALUATIONS = {"eval_every": 100.0, "eval_episodes": 3}  # a policy gradient takes 64 at a time
@@ -141,14 +141,14 @@ def test_the_best_checkpoint_is_the_agent_of_that_iteration(make, tmp_path) -> N
 def test_its_environments_are_made_once_and_closed(make, monkeypatch) -> None:
     made, closed, close = [], [], VectorEnv.close
     monkeypatch.setattr(VectorEnv, "close", lambda self: (closed.append(self), close(self)))
-    arenas = training._arenas
+    arenas = record._arenas
 
     def note(*arguments) -> Iterator[VectorEnv]:
         for env in arenas(*arguments):
             made.append(env)
             yield env
 
-    monkeypatch.setattr(training, "_arenas", note)
+    monkeypatch.setattr(record, "_arenas", note)
     learn(make(), 4, eval_every=1, eval_episodes=12)
     assert [env.num_envs for env in made] == [10, 2]
     assert all(env in closed for env in made)

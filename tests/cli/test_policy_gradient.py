@@ -164,7 +164,7 @@ def test_a_mistake_is_one_sentence(monkeypatch, capsys, tmp_path, words: str, me
         ("train wnpg more --env X", "Unrecognized options: more"),
         ("train --env X ppo", "Unrecognized options: ppo"),  # the method comes first
         ("train wnpg --env X --settings papr", "invalid choice 'papr' for argument '--settings'"),
-        ("train wnpg --env X --backend envpol", "'gymnasium', 'workers', 'envpool')"),
+        ("train wnpg --env X --backend envpol", "'gymnasium', 'workers', 'envpool', 'jax')"),
         ("train wnpg --env X --optimizer adm", "Expected one of ('adam', 'sgd')"),
         ("train wnpg --env X --learning-rate x", "Error parsing --learning-rate: "),
         ("train wnpg --env X --epochs 1.5", "Error parsing --epochs: "),

@@ -256,13 +256,13 @@ def test_a_policy_that_blows_up_is_not_kept() -> None:
 def test_embeddings_see_the_bounds_and_the_successors_of_the_environment(embedding: str) -> None:
     trained = trainer("Pendulum-v1", embedding=embedding, log_std=1.0, normalize_observations=False)
     trained.iterate()
-    learner, state = trained.learner, trained.state
-    found = module.collect(trained.env, learner, state, trained.observations, jax.random.key(0), 0)
-    windows = learner.batch(state, found.rollout)[2]
+    learner, (state, at, _, steps) = trained.learner, trained.begin()
+    rollout, _ = trained.rollouts.collect(state, at, jax.random.key(0), steps)
+    windows = learner.batch(state, rollout)[2]
     X = np.asarray(learner.problem.behaviors.embed(state.networks, windows, jax.random.key(1)))
     rows = [
         np.moveaxis(x, 1, 0).reshape(-1, x.shape[2])
-        for x in (found.rollout.observations, found.rollout.next_observations)
+        for x in (rollout.observations, rollout.next_observations)
     ]
     np.testing.assert_array_equal(X[:, :3], rows[0])
     if embedding == "state-change":

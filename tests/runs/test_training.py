@@ -186,8 +186,8 @@ def scored(monkeypatch) -> list[int]:
         evaluated.append(trainer.iteration)
         return SCORES[trainer.iteration - 1]
 
-    monkeypatch.setattr(training, "_arenas", lambda *_: iter(()))
-    monkeypatch.setattr(training, "_evaluate", evaluate)
+    monkeypatch.setattr(record, "_arenas", lambda *_: iter(()))
+    monkeypatch.setattr(record, "_evaluate", evaluate)
     return evaluated
 
 
@@ -257,7 +257,7 @@ def test_an_evaluation_that_fails_leaves_the_checkpoint_before(
 
     with monkeypatch.context() as patched:
         run_to(trainer := Counter(), 20, run, eval_every=15)
-        patched.setattr(training, "_evaluate", fail)
+        patched.setattr(record, "_evaluate", fail)
         with pytest.raises(error):
             run_to(trainer, 50, run, eval_every=15)
     again = Counter()

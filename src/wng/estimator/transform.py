@@ -129,11 +129,10 @@ def scale_by_metric(
         if value is not None and jnp.shape(value) != ():
             raise ValueError(f"value must be a single number, got shape {list(jnp.shape(value))}.")
         g, unravel = ravel_pytree(updates)
-        metric = (
-            metric_fn(params)
-            if state.metric is None
-            else cond_any(state.age == 0, lambda: metric_fn(params), lambda: state.metric)
-        )
+        if state.metric is None:
+            metric = metric_fn(params)
+        else:
+            metric = cond_any(state.age == 0, lambda: metric_fn(params), lambda: state.metric)
         value = None if value is None else jnp.asarray(value, g.dtype)
 
         def loss_after(natural: Array) -> Array:
