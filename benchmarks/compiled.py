@@ -1,6 +1,6 @@
 """Steps per second where rollout and update are one compiled call, and how seeds add up.
 
-    pip install -e '.[gymnax,peers]'
+    pip install -e '.[envpool,gymnax,peers]'
     python benchmarks/compiled.py                  # methods beside PPO of Stable-Baselines3
     python benchmarks/compiled.py --seeds 1 8 64   # blocks of seeds, compilation included
     python benchmarks/compiled.py --no-peers       # without the extra `peers`
@@ -83,7 +83,7 @@ def compare(rounds: int, iterations: int, peers: bool) -> None:
             "wng WNPG": ours(f"gymnax/{task}", "wnpg", **SAME, num_basis=5, metric_samples=64),
             "wng WNPG tuned": ours(f"gymnax/{task}", "wnpg", num_envs=256, rollout=8192),
             "wng WTRPO tuned": ours(f"gymnax/{task}", "wtrpo", num_envs=256, rollout=8192),
-            "wng PPO, stepped from Python": ours(task, "ppo", **SAME),
+            "wng PPO, EnvPool": ours(task, "ppo", backend="envpool", **SAME),
         }
         if peers:
             found["SB3 PPO"] = stable_baselines(task)
