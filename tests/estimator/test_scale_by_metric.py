@@ -52,6 +52,16 @@ def test_an_update_is_the_damped_dense_solve(relative: bool) -> None:
     assert (state.fallbacks, state.skipped, state.metric) == (0, 0, None)
 
 
+@pytest.mark.parametrize("scale", [0.0, 1e-37, 1e-33])
+def test_a_metric_that_vanishes_leaves_the_gradient(scale: float) -> None:
+    """As when a policy has become deterministic: ε, a share of λ_max, would underflow to zero."""
+    tx = wng.scale_by_metric(wng.Damping(0.005, relative=True))
+    metric = Dense(scale * jnp.diag(jnp.array([1.0, 0.0, 0.0, 0.0])))
+    updates, state = tx.update(GRADS, tx.init(PARAMS), PARAMS, metric_fn=lambda _: metric)
+    np.testing.assert_array_equal(flat(updates), flat(GRADS))
+    assert (state.fallbacks, state.skipped) == (1, 0)
+
+
 def test_the_metric_is_taken_at_the_parameters() -> None:
     tx = wng.scale_by_metric(0.1)
     updates, _ = tx.update(

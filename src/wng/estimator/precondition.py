@@ -42,7 +42,7 @@ def solve_or_fall_back(
     scale: float | Array = 1.0,
     wanted: Float[Array, " p"] | None = None,
 ) -> tuple[Float[Array, " p"], Float[Array, ""], Bool[Array, ""]]:
-    """scale · (G + εI)⁻¹ g or, where it does not descend or the unit of ε is zero, g itself.
+    """scale · (G + εI)⁻¹ g or, where it does not descend or the unit of ε vanishes, g itself.
 
     Args:
       metric: G.
@@ -57,7 +57,9 @@ def solve_or_fall_back(
     """
     natural = scale * metric.solve(g if wanted is None else wanted, epsilon)
     slope = g @ natural
-    fallback = (slope <= 0) | (largest == 0)
+    # A share of a smaller unit would not be a normal number, and the solve would divide by zero.
+    vanishes = largest < 1e8 * jnp.finfo(g.dtype).tiny
+    fallback = (slope <= 0) | vanishes
     return jnp.where(fallback, g, natural), jnp.where(fallback, g @ g, slope), fallback
 
 
@@ -74,7 +76,7 @@ def precondition(
     """Compute (G + εI)⁻¹ g with its safeguards, and update the control of ε.
 
     The Euclidean gradient is used where ⟨g, g^W⟩ ≤ 0, and where a relative damping meets a metric
-    that is zero. A direction that is not finite is dropped: it becomes zero, and ε is raised.
+    that vanishes. A direction that is not finite is dropped: it becomes zero, and ε is raised.
 
     Args:
       control: rule that chooses ε.
