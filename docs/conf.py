@@ -1,6 +1,7 @@
 """Configuration of the documentation site: `sphinx-build -W --keep-going docs OUT`."""
 
 import re
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,23 @@ def shorten(*event: Any) -> tuple[str | None, str | None]:
     return signature, returned
 
 
+def keep_colons(app: Any, what: str, *event: Any) -> None:
+    """Keep Napoleon from reading "text: more text" about an attribute as "type: description"."""
+    if what in ("attribute", "data", "property"):
+        event[-1].insert(0, "")  # it looks at the first line only
+
+
+def copy_data(app: Any, error: Exception | None) -> None:
+    """Copy the data of each report next to it, where the report links to it."""
+    for report in Path(app.outdir).glob("_downloads/*/report.html"):
+        for original in Path(__file__).parent.parent.glob("results/*/report.html"):
+            if original.read_bytes() == report.read_bytes():
+                data = original.parent / "data"
+                shutil.copytree(data, report.parent / "data", dirs_exist_ok=True)
+
+
 def setup(app: Any) -> None:
-    """Connect the hook that shortens signatures."""
+    """Connect the hooks."""
+    app.connect("build-finished", copy_data)
     app.connect("autodoc-process-signature", shorten)
+    app.connect("autodoc-process-docstring", keep_colons, priority=400)  # before Napoleon

@@ -1,6 +1,6 @@
 r"""Basis functions h_1..h_M on behavior space, with gradients in closed form.
 
-The potential of the optimal transport field is sought in their span (eq. `linear_combination`),
+The potential of the optimal transport field is sought in their span (eq. 9),
 
     f_u(x) = Σ_m α_m h_m(x),
 
@@ -93,7 +93,7 @@ def kernel_basis(
     Args:
       key: chooses the samples and the coordinates.
       X: behaviors, [N, d].
-      num_basis: M. The cost of everything that follows is linear in it.
+      num_basis: M, the number of functions; the cost of all that follows is linear in it.
       bandwidth: ℓ of the Gaussian kernel. By default the root-mean-square distance between the M
         centers and the batch, so that the basis follows the scale of the data.
       replace: draw centers with replacement; needed when M > N.

@@ -1,4 +1,4 @@
-r"""The Jacobian J of the basis' expectations, three ways (eq. `jacobian`, eq. `ES_jacobian`).
+r"""The Jacobian J of the basis' expectations, three ways (eqs. 10 and 14).
 
     J_{m,·} = ∇_θ E_{q_θ}[h_m(X)]      [M, p]
 
@@ -64,7 +64,7 @@ def behaviors_and_pullback(
 def jacobian_reparam(
     basis: Basis, behavior_fn: Callable[[Any], Float[Array, "N d"]], params: Any
 ) -> Float[Array, "M p"]:
-    """J_m = (1/N) Σ_n ∇_x h_m(X_n)ᵀ ∂_θ B_θ(Z_n)   (eq. `jacobian`, left).
+    """J_m = (1/N) Σ_n ∇_x h_m(X_n)ᵀ ∂_θ B_θ(Z_n)   (eq. 10, left).
 
     Args:
       basis: M basis functions; treated as constants, even when drawn from X.
@@ -82,7 +82,7 @@ def jacobian_score(
     params: Any,
     weights: Float[Array, " N"] | None = None,
 ) -> Float[Array, "M p"]:
-    """J_m = 1/(N−1) Σ_n (h_m(X_n) − h̄_m) ∇_θ log q_θ(X_n)   (eq. `jacobian`, right).
+    """J_m = 1/(N−1) Σ_n (h_m(X_n) − h̄_m) ∇_θ log q_θ(X_n)   (eq. 10, right).
 
     Args:
       basis: M basis functions.
@@ -123,7 +123,7 @@ def jacobian_score(
 def jacobian_perturbation(
     basis: Basis, X: Float[Array, "N d"], noise: Float[Array, "N p"], sigma: float | Array
 ) -> Float[Array, "M p"]:
-    """J_m = 1/(Nσ²) Σ_n (h_m(X_n) − h̄_m) (θ̃_n − θ)   (eq. `ES_jacobian`).
+    """J_m = 1/(Nσ²) Σ_n (h_m(X_n) − h̄_m) (θ̃_n − θ)   (eq. 14).
 
     Args:
       basis: M basis functions.

@@ -2,7 +2,7 @@ r"""The low-rank Wasserstein information matrix and its solves (Algorithm `KWNG_
 
     Ĝ = Jᵀ L† J,    L = (1/N) C Cᵀ,    C_{m,(n,i)} = ∂_i h_m(X_n)
 
-The paper solves (Ĝ + εI)⁻¹g by the Woodbury identity (eq. `wng_estimator`),
+The paper solves (Ĝ + εI)⁻¹g by the Woodbury identity (eq. 12),
 
     ĝ^W = (g − Jᵀ(JJᵀ + εL)†Jg) / ε,
 
@@ -86,7 +86,7 @@ class LowRank(eqx.Module):
 class WassersteinMetric(eqx.Module):
     r"""The estimated Wasserstein information matrix Ĝ of a model at θ.
 
-    W₂²(q_θ, q_{θ+u}) = uᵀG(θ)u + o(‖u‖²)      (eq. `second_order_exansion`)
+    W₂²(q_θ, q_{θ+u}) = uᵀG(θ)u + o(‖u‖²)      (eq. 6)
 
     Args:
       basis: M basis functions h_m on behavior space.
@@ -124,7 +124,7 @@ class WassersteinMetric(eqx.Module):
         self.whitener, self.spectrum = _decompose(basis.gradients(X), J, rescale)
 
     def solve(self, g: Float[Array, " p"], damping: float | Array = 1e-3) -> Float[Array, " p"]:
-        """The Wasserstein natural gradient (Ĝ + εI)⁻¹ g   (eq. `wng_estimator`).
+        """The Wasserstein natural gradient (Ĝ + εI)⁻¹ g   (eq. 12).
 
         Args:
           g: gradient, flat [p] in the order of `jax.flatten_util.ravel_pytree(params)`.
@@ -139,7 +139,7 @@ class WassersteinMetric(eqx.Module):
         return jnp.sum((self.whitener @ (self.J @ check_flat(u, self.J.shape[1], "u"))) ** 2)
 
     def transport(self, u: Float[Array, " p"]) -> Callable[[Array], Array]:
-        """The behavioral transport field x ↦ ∇f_u(x) of the step u (Figure `wasserstein`).
+        """The behavioral transport field x ↦ ∇f_u(x) of the step u (Figure 6).
 
         f_u = Σ_m α_m h_m with α = L†Ju. The field takes one behavior [d] or several [n, d], and
         moves samples of q_θ towards q_{θ+u}: X' = X + ∇f_u(X).

@@ -42,9 +42,9 @@ def scale_by_metric(
     *,
     empty: Callable[[Any], Metric] | None = None,
 ) -> optax.GradientTransformationExtraArgs:
-    r"""Replace a gradient by its natural gradient in a metric of your own.
+    """Replace a gradient by its natural gradient in a metric of your own.
 
-    .. math::  g \mapsto (G + ε I)^{-1} g
+    g ↦ (G + εI)⁻¹ g
 
     Chain it before an optimizer and give `update` the metric of the present batch, as a function
     of the parameters that is called only when the metric is refreshed::
@@ -172,9 +172,9 @@ def scale_by_wasserstein(
     rescale: bool = False,
     refresh_every: int = 1,
 ) -> optax.GradientTransformationExtraArgs:
-    r"""Replace a gradient by its Wasserstein natural gradient.
+    """Replace a gradient by its Wasserstein natural gradient.
 
-    .. math::  g \mapsto γ (λ_{max} + ε) (\hat G + ε I)^{-1} g, \qquad \hat G = J^\top L^\dagger J
+    g ↦ γ (λ_max + ε) (Ĝ + εI)⁻¹ g,     Ĝ = JᵀL†J
 
     Chain it before SGD and give `update` the behaviors of the model in one of two ways::
 
@@ -195,7 +195,7 @@ def scale_by_wasserstein(
     Args:
       num_basis: M, the rank of the metric.
       damping: None for the rule above; or a fixed ε or a `wng.Damping` (relative to the metric, or
-        adaptive), which give the paper's plain :math:`(\hat G + ε I)^{-1} g`. An adaptive one needs
+        adaptive), which give the paper's plain (Ĝ + εI)⁻¹ g. An adaptive one needs
         two more arguments of `update`: value, the loss of this batch, and value_fn, which maps
         parameters to that loss.
       basis: fixed basis, such as `polynomial_basis`, in place of the kernel basis that is drawn

@@ -6,7 +6,7 @@ The loss on a minibatch is −E[gain] + penalty, with ρ = π_θ(a|s)/π_k(a|s):
 |---------------|-------------------------------|----------------------------------------------|
 | `none`        | ρA                            | 0                                            |
 | `clip`        | min(ρA, clip(ρ, 1±c)A)        | 0                                            |
-| `kl`          | ρA                            | β KL(π_k, π_θ), β adapted   (eq. `KL_PPO`)   |
+| `kl`          | ρA                            | β KL(π_k, π_θ), β adapted   (eq. 3)          |
 | `wasserstein` | ρA                            | (β/2) W₂² of actions in the same states      |
 """
 

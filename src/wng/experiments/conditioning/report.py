@@ -1,4 +1,4 @@
-"""Report of the conditioning study (`wng reproduce conditioning`, Figure `fig:cond_number`).
+"""Report of the conditioning study (`wng reproduce conditioning`, Figure 3).
 
 It shows Hessian spectra at the end of training, and tests the heuristic that the paper draws from
 them: Wasserstein natural gradients help most where the conditioning is poorest.
@@ -168,7 +168,7 @@ def write(
     write_report(
         f"""# Conditioning
 
-Figure `fig:cond_number` of the paper: the ratio of the Hessian's largest eigenvalue to each of the
+Figure 3 of the paper: the ratio of the Hessian's largest eigenvalue to each of the
 following ones, at the end of training ({methods} from `wng reproduce pg`, settings `released`).
 
 {claims_table(stated)}

@@ -1,7 +1,7 @@
 """Conditioning of a task: the leading curvature of the objective at the end of training.
 
 The paper computes the Hessian at the end of training and plots the ratio of its largest eigenvalue
-to each of the following ones (Figure `fig:cond_number`).
+to each of the following ones (Figure 3).
 """
 
 from collections.abc import Sequence

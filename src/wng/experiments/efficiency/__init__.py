@@ -1,1 +1,1 @@
-"""Reward per minute (Figure `fig:rpm`)."""
+"""Reward per minute (Figure 5)."""

@@ -1,4 +1,4 @@
-"""Report of the efficiency study: reward per minute (`wng reproduce efficiency`, Figure `fig:rpm`).
+"""Report of the efficiency study: reward per minute (`wng reproduce efficiency`, Figure 5).
 
 The paper divides the total reward of a run by its time. Where rewards are negative, as on the wall
 tasks, that measure favors slow methods; so the report adds the gain over the start of the run,
@@ -169,7 +169,7 @@ def write(
     write_report(
         f"""# Reward per minute
 
-Figure `fig:rpm` of the paper, from the runs of `wng reproduce pg` and `wng reproduce es`, with one
+Figure 5 of the paper, from the runs of `wng reproduce pg` and `wng reproduce es`, with one
 run at a time per core. {CLOCKS[clock]}{starved}
 
 {claims_table(found)}

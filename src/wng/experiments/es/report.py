@@ -141,7 +141,7 @@ def write(
     write_report(
         f"""# Evolution strategies: WNES and BG-WNES compared with ES, NSR-ES and BGES
 
-Figure `fig:es_exps` of the paper. {scale.about}
+Figure 4 of the paper. {scale.about}
 
 {claims_table(found)}
 

@@ -1,4 +1,4 @@
-"""The evolution-strategies study on the wall tasks (`wng reproduce es`, Figure `fig:es_exps`).
+"""The evolution-strategies study on the wall tasks (`wng reproduce es`, Figure 4).
 
 The paper's claim: WNES and BG-WNES overcome the local maximum behind the wall more reliably than
 ES, clipped ES, NSR-ES and BGES, including BGES with more repulsion (β = 0.75).

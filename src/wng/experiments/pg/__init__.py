@@ -1,1 +1,1 @@
-"""The policy-gradient study (Figure `fig:pg_exps`, Table `table:pg_results`)."""
+"""The policy-gradient study (Figure 2, Table 1)."""

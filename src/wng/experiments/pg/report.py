@@ -137,7 +137,7 @@ def write(
     write_report(
         f"""# Policy gradients: WNPG and BG-WNPG compared with PG, PPO and BGPG
 
-Figure `fig:pg_exps` and Table 1 of the paper. {scale.about}
+Figure 2 and Table 1 of the paper. {scale.about}
 
 {(chr(10) * 2).join(sections)}
 

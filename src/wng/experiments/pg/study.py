@@ -1,4 +1,4 @@
-"""The policy-gradient study (`wng reproduce pg`, Figure `fig:pg_exps`, Table `table:pg_results`).
+"""The policy-gradient study (`wng reproduce pg`, Figure 2, Table 1).
 
 The settings `released` test the paper's claims: each method uses, on each task, the best learning
 rate of a sweep with its own random seeds. The settings `tuned` are the defaults that users get, and

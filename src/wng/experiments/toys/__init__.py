@@ -1,1 +1,1 @@
-"""The Gaussian study (Figure `toys`)."""
+"""The Gaussian study (Figure 1)."""

@@ -34,8 +34,8 @@ class Proximity(NamedTuple):
 
 PROXIMITIES: dict[ProximityName, Proximity] = {
     "none": Proximity("none"),
-    "kl": Proximity("KL", gaussian.kl),  # KL(q_{θ_k} ‖ q_θ), eq. `KL_PPO`
-    # ½W₂², eq. `proximal_expression_wasserstein`
+    "kl": Proximity("KL", gaussian.kl),  # KL(q_{θ_k} ‖ q_θ), eq. 3
+    # ½W₂², eq. 4
     "wasserstein": Proximity("W₂", lambda *pairs: gaussian.wasserstein_squared(*pairs) / 2),
 }
 

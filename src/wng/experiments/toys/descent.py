@@ -1,4 +1,4 @@
-r"""The Gaussian study (Figure `toys`): Fisher against Wasserstein on a smoothed sinc.
+r"""The Gaussian study (Figure 1): Fisher against Wasserstein on a smoothed sinc.
 
     L(θ) = E_{x∼N(μ,Σ)} Σ_i (1 − sin(x_i)/x_i),      Σ diagonal, θ = (μ, v)
 

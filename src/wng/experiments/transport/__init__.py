@@ -1,1 +1,1 @@
-"""The behavioral transport function (Figure `wasserstein`)."""
+"""The behavioral transport function (Figure 6)."""

@@ -1,4 +1,4 @@
-"""The behavioral transport function (`wng reproduce transport`, Figure `wasserstein`).
+"""The behavioral transport function (`wng reproduce transport`, Figure 6).
 
 Shows samples of q_θ, samples of q_{θ+u}, and the field ∇f_u that, according to the metric, carries
 one to the other, for a Gaussian and for a curved ("banana") behavior distribution.
