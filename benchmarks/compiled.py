@@ -1,14 +1,16 @@
 """Steps per second where rollout and update are one compiled call, and how seeds add up.
 
-    pip install -e '.[envpool,gymnax,peers]'
+    pip install -e '.[brax,envpool,gymnax,peers]'
     python benchmarks/compiled.py                  # methods beside PPO of Stable-Baselines3
+    python benchmarks/compiled.py --rejax PYTHON   # and of rejax (see benchmarks/rejax_ppo.py)
+    python benchmarks/compiled.py --brax           # PPO beside that of brax, on a task of brax
     python benchmarks/compiled.py --seeds 1 8 64   # blocks of seeds, compilation included
     python benchmarks/compiled.py --no-peers       # without the extra `peers`
 
 Methods: 256 environments of gymnax, 8192 steps per iteration, 4 epochs of minibatches of 1024,
 64×64 tanh networks, observations and rewards normalized, the same for all but those that say
 `tuned`, which run with their own minibatches. Contenders take turns; the best of `--rounds` rounds
-counts. Stable-Baselines3 steps Gymnasium's task of the same name.
+counts. Stable-Baselines3 steps Gymnasium's task of the same name. brax does not normalize rewards.
 
 Seeds: PPO with 8 environments and 2048 steps per iteration, `--iterations` iterations with what
 compiling them takes (nothing is read from a cache), against as many runs one after the other.
@@ -19,6 +21,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from wng import envs
@@ -36,7 +40,8 @@ SAME: dict[str, Any] = {
     "value_epochs": 4,
     "value_minibatch": 1024,
 }
-Run = Callable[[int], None]  # so many iterations
+BRAX_TASK = "inverted_double_pendulum"
+Run = Callable[[int], float]  # seconds of so many iterations
 
 
 def make_trainer(env: str, method: str, seed: int = 0, **settings: Any) -> Trainer:
@@ -48,12 +53,14 @@ def make_trainer(env: str, method: str, seed: int = 0, **settings: Any) -> Train
 def ours(env: str, method: str, **settings: Any) -> Run:
     """Iterations of a method of wng."""
     trainer = make_trainer(env, method, **settings)
+    return lambda iterations: timed(lambda: [trainer.iterate() for _ in range(iterations)])
 
-    def run(iterations: int) -> None:
-        for _ in range(iterations):
-            trainer.iterate()
 
-    return run
+def timed(work: Callable[[], object]) -> float:
+    """Seconds that `work` takes."""
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
 
 
 def stable_baselines(task: str) -> Run:
@@ -68,14 +75,71 @@ def stable_baselines(task: str) -> Run:
     env = VecNormalize(make_vec_env(task, n_envs=number, seed=0), gamma=0.99)
     sizes = {"n_steps": rollout // number, "batch_size": SAME["minibatch"], "n_epochs": 4}
     model = PPO("MlpPolicy", env, seed=0, device="cpu", **sizes)
+    return lambda iterations: timed(
+        lambda: model.learn(iterations * rollout, reset_num_timesteps=False)
+    )
 
-    def run(iterations: int) -> None:
-        model.learn(iterations * rollout, reset_num_timesteps=False)
+
+def rejax(python: str, task: str) -> Run:
+    """Iterations of PPO of rejax, in a process of its own."""
+    script = Path(__file__).with_name("rejax_ppo.py")
+    process = subprocess.Popen(
+        [python, str(script), task], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+
+    def run(iterations: int) -> float:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(f"{iterations}\n")
+        process.stdin.flush()
+        return float(process.stdout.readline())
 
     return run
 
 
-def compare(rounds: int, iterations: int, peers: bool) -> None:
+def compare_brax(rounds: int, iterations: int) -> None:
+    """Print the steps per second of PPO on a task of brax, ours and that of brax in turn."""
+    from brax import envs as tasks
+    from brax.training.agents.ppo import networks, train
+    from jax.numpy import tanh
+
+    run = ours(f"brax/{BRAX_TASK}", "ppo", **SAME)
+    run(1)
+    rollout, best = SAME["rollout"], {"wng PPO": 0.0, "brax PPO": 0.0}
+
+    def take_turns(step: int, metrics: Any) -> None:
+        if step > iterations * rollout:  # the first round compiled
+            best["brax PPO"] = max(best["brax PPO"], float(metrics["training/sps"]))
+            best["wng PPO"] = max(best["wng PPO"], iterations * rollout / run(iterations))
+
+    sizes = {"policy_hidden_layer_sizes": (64, 64), "value_hidden_layer_sizes": (64, 64)}
+    number, unroll = SAME["num_envs"], rollout // SAME["num_envs"]
+    train.train(
+        tasks.get_environment(BRAX_TASK),
+        num_timesteps=(rounds + 1) * iterations * rollout,
+        num_evals=rounds + 2,
+        run_evals=False,
+        num_envs=number,
+        episode_length=1000,
+        unroll_length=unroll,
+        batch_size=SAME["minibatch"] // unroll,
+        num_minibatches=rollout // SAME["minibatch"],
+        num_updates_per_batch=SAME["epochs"],
+        normalize_observations=True,
+        network_factory=partial(networks.make_ppo_networks, **sizes, activation=tanh),
+        progress_fn=take_turns,
+    )
+    show(f"brax/{BRAX_TASK}", best)
+
+
+def show(task: str, best: dict[str, float]) -> None:
+    """Print a table of steps per second."""
+    base = best["wng PPO"]
+    rows = [[name, f"{speed:.0f}", f"{speed / base:.3f}"] for name, speed in best.items()]
+    print(markdown_table([task, "steps/s", "ratio to wng PPO"], rows), flush=True)
+
+
+def compare(rounds: int, iterations: int, peers: bool, rejax_python: str | None) -> None:
     """Print the steps per second of each method on each task."""
     for task in TASKS:
         found: dict[str, Run] = {
@@ -87,18 +151,15 @@ def compare(rounds: int, iterations: int, peers: bool) -> None:
         }
         if peers:
             found["SB3 PPO"] = stable_baselines(task)
+        if rejax_python:
+            found["rejax PPO"] = rejax(rejax_python, task)
         for run in found.values():
-            run(1)
+            run(iterations)
         best = dict.fromkeys(found, 0.0)
         for _ in range(rounds):
             for name, run in found.items():
-                start = time.perf_counter()
-                run(iterations)
-                speed = iterations * SAME["rollout"] / (time.perf_counter() - start)
-                best[name] = max(best[name], speed)
-        base = best["wng PPO"]
-        rows = [[name, f"{speed:.0f}", f"{speed / base:.3f}"] for name, speed in best.items()]
-        print(markdown_table([task, "steps/s", "ratio to wng PPO"], rows), flush=True)
+                best[name] = max(best[name], iterations * SAME["rollout"] / run(iterations))
+        show(task, best)
 
 
 def time_block(env: str, number: int, iterations: int) -> float:
@@ -125,13 +186,18 @@ def main() -> None:
     parser.add_argument("--env", default="gymnax/Pendulum-v1", help="of the blocks of seeds")
     parser.add_argument("--seeds", type=int, nargs="+", help="sizes of the blocks to time")
     parser.add_argument("--no-peers", action="store_true")
+    parser.add_argument("--rejax", metavar="PYTHON", help="interpreter that has rejax")
+    parser.add_argument("--brax", action="store_true", help="compare with brax instead")
     parser.add_argument("--one", type=int, help=argparse.SUPPRESS)  # time one block, print seconds
     args = parser.parse_args()
     if args.one:
         print(time_block(args.env, args.one, args.iterations))
         return
+    if args.brax:
+        compare_brax(args.rounds, args.iterations)
+        return
     if not args.seeds:
-        compare(args.rounds, args.iterations, not args.no_peers)
+        compare(args.rounds, args.iterations, not args.no_peers, args.rejax)
         return
     seconds = {}
     for number in dict.fromkeys([1, *args.seeds]):  # each in a process that has compiled nothing

@@ -91,3 +91,19 @@ def test_bad_input_is_refused_in_one_sentence(call, message: str) -> None:
 
 def test_more_basis_functions_than_samples_with_replacement() -> None:
     assert wng.kernel_basis(jax.random.key(0), samples(), 9, replace=True).size == 9
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda key, X: wng.kernel_basis(key, X, 3),
+        lambda key, X: wng.conditional_basis(key, X, 3, inputs=1),
+    ],
+)
+def test_samples_that_are_known_inside_jit_are_checked_there(make) -> None:
+    X = jnp.arange(10.0).reshape(5, 2)
+    values = jax.jit(lambda key: make(key, X).values(X))(jax.random.key(0))
+    np.testing.assert_allclose(values, make(jax.random.key(0), X).values(X), rtol=1e-5)
+    bad = X.at[0].set(jnp.nan)
+    with pytest.raises(ValueError, match="finite"):
+        jax.jit(lambda key: make(key, bad).values(X))(jax.random.key(0))

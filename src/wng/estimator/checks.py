@@ -5,6 +5,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 
@@ -26,7 +27,8 @@ def check_array(x: Any, name: str) -> Float[Array, "..."]:
 
 def check_finite(x: Array, name: str) -> None:
     """Raise if the known array `x` holds a NaN or an infinity."""
-    if is_concrete(x) and not bool(jnp.isfinite(x).all()):
+    # With NumPy: inside jit, jnp would trace the check of an array that is known there, too.
+    if is_concrete(x) and not np.isfinite(np.asarray(x)).all():
         raise ValueError(f"{name} contains a NaN or an infinity; it must be finite.")
 
 
