@@ -12,12 +12,14 @@ from typing import Any
 import numpy as np
 
 import wng
+from wng.runs import setup
 
+setup.own_process = True  # JAX may be set up as for a command
 Job = tuple[Any, ...]
 
 
 def train(agent: wng.Agent, steps: int) -> dict[str, float]:
-    """Train an agent on one core; what became of it."""
+    """Train an agent on one core, as `wng train` does; what became of it."""
     rows: list[dict[str, float]] = []
     start = time.perf_counter()
     agent.learn(steps, progress=False, callback=lambda _, row: rows.append(row))

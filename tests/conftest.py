@@ -5,6 +5,7 @@ import shutil
 import signal
 import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import jax
 import pytest
@@ -32,6 +33,15 @@ def pytest_configure(config: pytest.Config) -> None:
     """Compile quickly, unless XLA_FLAGS says otherwise or slow tests are run."""
     if "not slow" in config.option.markexpr:
         os.environ.setdefault("XLA_FLAGS", QUICK)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def few_programs() -> Iterator[None]:
+    """Free compiled programs: each maps memory, and Linux allows a process some 65,000 maps."""
+    yield
+    maps = Path("/proc/self/maps")
+    if maps.exists() and maps.read_bytes().count(b"\n") > 20_000:
+        jax.clear_caches()
 
 
 @pytest.fixture

@@ -153,6 +153,7 @@ def test_gymnax():
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of brax, and of what it imports
 @pytest.mark.parametrize("env_id", ["brax/inverted_double_pendulum", "playground/CartpoleBalance"])
 def test_brax_and_playground(env_id):
     pytest.importorskip("brax")
