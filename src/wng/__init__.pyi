@@ -30,7 +30,9 @@ from .evolution.strategy import BGES as BGES
 from .evolution.strategy import BGWNES as BGWNES
 from .evolution.strategy import ES as ES
 from .evolution.strategy import NSRES as NSRES
+from .evolution.strategy import SNES as SNES
 from .evolution.strategy import WNES as WNES
+from .evolution.strategy import WSNES as WSNES
 from .evolution.strategy import Strategy as Strategy
 from .execution.ray import RayExecutor as RayExecutor
 from .policy_gradient.config import Config as Config

@@ -44,7 +44,7 @@ def test_ranks_ignore_the_scale_and_share_ties() -> None:
 
 def gradient(noise, fitness, sigma: float, kept=None) -> np.ndarray:
     kept = jnp.ones(len(noise), bool) if kept is None else kept
-    return es_gradient(Sample(fitness, noise, noise, kept), fitness, sigma)
+    return es_gradient(Sample(fitness, noise, noise, kept, sigma), fitness)
 
 
 def curvature(dim: int) -> np.ndarray:

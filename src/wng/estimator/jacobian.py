@@ -129,7 +129,7 @@ def jacobian_perturbation(
       basis: M basis functions.
       X: behaviors [N, d], X_n being that of the perturbed parameters θ̃_n.
       noise: θ̃_n − θ, [N, p], drawn from N(0, σ²I); antithetic pairs are fine.
-      sigma: standard deviation σ of the noise.
+      sigma: standard deviation σ of the noise, one number or one for each parameter.
 
     Note:
       The paper divides by Nσ with σ "a variance" in one place and a standard deviation in another;
@@ -144,7 +144,8 @@ def jacobian_perturbation(
             f"got shape {list(noise.shape)}."
         )
     check_finite(noise, "noise")
-    check_positive(sigma, "sigma")
+    each = getattr(sigma, "shape", ()) == (noise.shape[1],)
+    check_positive(jnp.min(sigma) if each else sigma, "sigma")
     values = basis.values(X)
     centered = values - values.mean(axis=1, keepdims=True)
     return centered @ noise / (X.shape[0] * sigma**2)

@@ -25,6 +25,7 @@ class Sample(NamedTuple):
     noise: Float[Array, "N p"]  # θ̃_n − θ; 0 for members that are left out
     behaviors: Float[Array, "N d"]  # those left out repeat another's; d = 0 if nobody needs them
     kept: Bool[Array, " N"]
+    sigma: float | Float[Array, " p"]  # σ of the noise, one number or one for each parameter
 
 
 def standardized(values: Float[Array, " N"], kept: Bool[Array, " N"]) -> Float[Array, " N"]:
@@ -46,15 +47,38 @@ def centered_ranks(values: Float[Array, " N"], kept: Bool[Array, " N"]) -> Float
     return 0.5 * (below - above) / jnp.maximum(kept.sum() - 1, 1)
 
 
+def utilities(values: Float[Array, " N"], kept: Bool[Array, " N"]) -> Float[Array, " N"]:
+    """Compute the utilities of Wierstra et al. (2014, section 3.1), times N; 0 for those left out.
+
+    max(0, ln(N/2 + 1) − ln k) for the k-th best of N, scaled to mean 1, minus 1. Ties share.
+    """
+    count = jnp.maximum(kept.sum(), 1)
+    places = 1 + (count - 1) * (0.5 - centered_ranks(values, kept))
+    weights = jnp.where(kept, jnp.maximum(0, jnp.log(count / 2 + 1) - jnp.log(places)), 0)
+    mean = weights.sum() / count
+    return jnp.where(kept & (mean > 0), weights / jnp.where(mean > 0, mean, 1) - 1, 0)
+
+
 SHAPINGS: dict[Shaping, Callable[[Array, Array], Array]] = {
     "standardize": standardized,
     "ranks": centered_ranks,
+    "utilities": utilities,
 }
 
 
-def es_gradient(sample: Sample, fitness: Float[Array, " N"], sigma: float) -> Float[Array, " p"]:
+def es_gradient(sample: Sample, fitness: Float[Array, " N"]) -> Float[Array, " p"]:
     """Estimate ĝ, the gradient in θ of the expected fitness under N(θ, σ²I)  (eq. `ES_gradient`).
 
     `fitness` is F_n, 0 for members that are left out.
     """
-    return fitness @ sample.noise / (jnp.maximum(sample.kept.sum(), 1) * sigma**2)
+    return fitness @ sample.noise / (jnp.maximum(sample.kept.sum(), 1) * sample.sigma**2)
+
+
+def sigma_gradient(sample: Sample, fitness: Float[Array, " N"]) -> Float[Array, " p"]:
+    """Estimate ĝ_σ = 1/N Σ_n F_n (ε_n² − 1)/σ, the gradient of the expected fitness in σ.
+
+    ε_n = (θ̃_n − θ)/σ. Like ĝ it is unbiased, with antithetic pairs too.
+    """
+    squares = fitness @ (sample.noise / sample.sigma) ** 2
+    count = jnp.maximum(sample.kept.sum(), 1)
+    return (squares - fitness.sum()) / (count * sample.sigma)

@@ -59,7 +59,7 @@ class _Wasserstein(Geometry):
             return g, jnp.zeros(())
         X = sample.behaviors
         basis = kernel_basis(key, X, config.num_basis) if basis is None else basis
-        J = jacobian_perturbation(basis, X, sample.noise, config.sigma)  # eq. `ES_jacobian`
+        J = jacobian_perturbation(basis, X, sample.noise, sample.sigma)  # eq. `ES_jacobian`
         J = J * (config.population / jnp.maximum(sample.kept.sum(), 1))
         metric = WassersteinMetric(basis, X, J, rescale=config.rescale).spectrum
         damping = Damping(config.damping, relative=config.relative_damping)

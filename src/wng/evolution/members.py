@@ -1,6 +1,6 @@
 """Members of a generation: each follows from (key, generation, number) alone.
 
-Whoever knows the center θ can make any member, so only numbers need to travel.
+Whoever knows the center θ and, if it learns, σ can make any member, so only numbers need to travel.
 """
 
 from collections.abc import Callable
@@ -26,15 +26,19 @@ def member(
     key: PRNGKeyArray,
     generation: int | Array,
     center: Float[Array, " p"],
+    sigma: Float[Array, " p"] | None,
     number: int | Array,
 ) -> Float[Array, " p"]:
-    """Make θ̃_n = θ + σε_n; θ is the `center`, n the `number`, `key` that of the strategy."""
+    """Make θ̃_n = θ + σε_n; θ is the `center`, n the `number`, `key` that of the strategy.
+
+    `sigma` is None if the search distribution is fixed: σ is then that of the settings.
+    """
     pair = number // 2 if config.antithetic else number
     key = jax.random.fold_in(key_for(key, MEMBERS, generation), pair)
     noise = jax.random.normal(key, center.shape, center.dtype)
     if config.antithetic:
         noise = jnp.where(number % 2 == 0, noise, -noise)
-    return center + config.sigma * noise
+    return center + (config.sigma if sigma is None else sigma) * noise
 
 
 def map_rows(fn: Callable[..., Any]) -> Callable[..., Any]:

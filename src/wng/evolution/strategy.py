@@ -1,8 +1,9 @@
 r"""Evolution strategies with ask and tell, for any black box and any pytree of parameters.
 
 A strategy perturbs its parameters, θ̃_n = θ + σε_n, is told how good each member was and how it
-behaved, and moves θ. Two choices say how: the *proximity* (a distance to earlier behaviors that is
-added to the fitness) and the *geometry* (the metric that turns the gradient into a direction).
+behaved, and moves θ. Three choices say how: the *proximity* (a distance to earlier behaviors that
+is added to the fitness), the *geometry* (the metric that turns the gradient into a direction) and
+the *search* (whether σ learns, too).
 """
 
 import dataclasses
@@ -17,9 +18,9 @@ from jaxtyping import Array, ArrayLike, Float, Int, PRNGKeyArray
 
 from wng.estimator.basis import Basis
 from wng.estimator.checks import check_count, check_key, check_params
-from wng.evolution.axes import GEOMETRIES, PROXIMITIES
+from wng.evolution.axes import GEOMETRIES, PROXIMITIES, SEARCHES
 from wng.evolution.config import StrategyConfig
-from wng.evolution.fitness import SHAPINGS, Sample, es_gradient
+from wng.evolution.fitness import SHAPINGS, Sample, es_gradient, sigma_gradient
 from wng.evolution.members import BASIS, FIXED, FRESH, key_for, member
 from wng.evolution.methods import METHODS, TUNED
 from wng.evolution.proximity import Keys
@@ -32,6 +33,7 @@ class State(NamedTuple):
     """All that a strategy remembers: a pytree that can be scanned, vmapped or saved."""
 
     center: Float[Array, " p"]  # θ, flat
+    sigma: Float[Array, " p"] | None  # σ of each parameter; None if it is fixed
     optimizer: Any
     generation: Int[Array, ""]
     key: PRNGKeyArray
@@ -45,7 +47,8 @@ class Strategy:
     Args:
       params: θ at the start, any pytree of floating-point arrays.
       config: Settings; by default `defaults`, those of the class.
-      optimizer: Any optax optimizer, in place of Adam; it is given −Δθ.
+      optimizer: Any optax optimizer, in place of Adam (or of plain steps, if σ learns); it is given
+        −Δθ.
       basis: Fixed basis, such as `wng.polynomial_basis`, in place of a kernel basis.
       settings: Fields of the configuration to override.
 
@@ -53,6 +56,7 @@ class Strategy:
       config: Settings with the overrides, and σ as it is used.
       proximity: The object that `config.proximity` names.
       geometry: The object that `config.geometry` names.
+      search: The object that `config.search` names.
     """
 
     defaults: ClassVar[StrategyConfig] = StrategyConfig()
@@ -81,8 +85,9 @@ class Strategy:
         self.proximity = PROXIMITIES.find(self.config.proximity)
         self.geometry = GEOMETRIES.find(self.config.geometry)
         self.geometry.check(self.config, basis)
-        adam = optax.adam(self.config.learning_rate)
-        self._optimizer, self._basis = adam if optimizer is None else optimizer, basis
+        self.search = SEARCHES.find(self.config.search)
+        self._optimizer = self.search.optimizer(self.config) if optimizer is None else optimizer
+        self._basis = basis
         self._ask_one = jax.jit(self._member)  # both compiled, so that they round alike
         self._ask_all = jax.jit(
             lambda state: jax.vmap(partial(self._member, state))(jnp.arange(self.config.population))
@@ -109,7 +114,8 @@ class Strategy:
             check_count(behavior_size, "behavior_size", 1)
             past = self.proximity.empty(self.config, behavior_size)
         optimizer, zero = self._optimizer.init(self._unravel(self._flat)), jnp.zeros((), int)
-        return State(self._flat, optimizer, zero, key, past, skipped=zero)
+        sigma = self.search.start(self.config, self._flat)
+        return State(self._flat, sigma, optimizer, zero, key, past, skipped=zero)
 
     def params(self, state: State) -> Any:
         """Return θ as a pytree like the one the strategy was made with."""
@@ -120,7 +126,8 @@ class Strategy:
         return self._ask_one(state, number)
 
     def _member(self, state: State, number: int | Array) -> Any:
-        return self._unravel(member(self.config, state.key, state.generation, state.center, number))
+        source = state.key, state.generation, state.center, state.sigma
+        return self._unravel(member(self.config, *source, number))
 
     def ask(self, state: State) -> tuple[Any, State]:
         """Return the members of this generation: leaves have a leading [population] axis.
@@ -191,19 +198,25 @@ class Strategy:
         noise = jax.vmap(lambda tree: ravel_pytree(tree)[0])(candidates) - state.center
         finite = [jnp.isfinite(x).all(axis=1) for x in (noise, X)]
         kept = jnp.isfinite(returns) & finite[0] & finite[1]
+        sigma = config.sigma if state.sigma is None else state.sigma
         sample = Sample(
             returns=SHAPINGS[config.shaping](returns, kept),
             noise=jnp.where(kept[:, None], noise, 0),
             behaviors=jnp.where(kept[:, None], X, X[jnp.argmax(kept)]),
             kept=kept,
+            sigma=sigma,
         )
         new_key = partial(key_for, state.key, generation=state.generation)
         keys = Keys(fixed=key_for(state.key, FIXED, 0), fresh=new_key(FRESH))
         fitness, distance, past = self.proximity.fitness(config, state.past, keys, sample)
-        gradient = es_gradient(sample, fitness, config.sigma)
+        gradient = es_gradient(sample, fitness)
         direction, epsilon = self.geometry.direction(
             config, new_key(BASIS), gradient, sample, self._basis
         )
+        spread = state.sigma
+        if spread is not None:
+            of_sigma = sigma_gradient(sample, fitness)
+            direction, spread = self.search.step(config, spread, direction, of_sigma)
         norm = jnp.linalg.norm(direction)
         if config.max_norm:
             factor = config.max_norm / jnp.maximum(norm, 1e-30)
@@ -213,10 +226,12 @@ class Strategy:
         step, optimizer = self._optimizer.update(self._unravel(-direction), state.optimizer, params)
         center = ravel_pytree(optax.apply_updates(params, step))[0]
         good = jnp.isfinite(center).all() & jnp.isfinite(norm) & kept.any()
-        center, optimizer, past = jax.tree.map(
+        if spread is not None:
+            good &= jnp.isfinite(spread).all()
+        center, spread, optimizer, past = jax.tree.map(
             lambda new, old: jnp.where(good, new, old),
-            (center, optimizer, past),
-            (state.center, state.optimizer, state.past),
+            (center, spread, optimizer, past),
+            (state.center, state.sigma, state.optimizer, state.past),
         )
         left = jnp.where(kept, returns, jnp.nan)
         metrics = {
@@ -229,9 +244,11 @@ class Strategy:
             "alignment": gradient @ direction / (jnp.linalg.norm(gradient) * norm + 1e-30),
             "epsilon": epsilon,
             "distance": distance,
+            "sigma": jnp.sqrt(jnp.mean(jnp.square(sigma))),
         }
         counts = {"generation": state.generation + 1, "skipped": state.skipped + ~good}
-        return state._replace(center=center, optimizer=optimizer, past=past, **counts), metrics
+        learned = {"center": center, "sigma": spread, "optimizer": optimizer, "past": past}
+        return state._replace(**learned, **counts), metrics
 
 
 def _method_class(key: str) -> type[Strategy]:
@@ -242,4 +259,6 @@ def _method_class(key: str) -> type[Strategy]:
     return type(key.upper(), (Strategy,), {"__doc__": about, "defaults": defaults})
 
 
-ES, NSRES, BGES, WNES, BGWNES = map(_method_class, ("es", "nsres", "bges", "wnes", "bgwnes"))
+ES, NSRES, BGES, WNES, BGWNES, SNES, WSNES = map(
+    _method_class, ("es", "nsres", "bges", "wnes", "bgwnes", "snes", "wsnes")
+)
