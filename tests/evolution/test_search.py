@@ -9,7 +9,8 @@ import pytest
 
 import wng
 from wng.evolution.axes import GEOMETRIES, PROXIMITIES, SEARCHES
-from wng.evolution.fitness import Sample, es_gradient, sigma_gradient
+from wng.evolution.fitness import Sample, es_gradient, es_gradients
+from wng.evolution.members import Noise
 from wng.evolution.methods import preset
 from wng.evolution.search import Search
 
@@ -25,8 +26,11 @@ def quadratic(x):
 
 def gradients(noise, fitness, sigma) -> tuple[np.ndarray, np.ndarray]:
     noise, fitness = jnp.asarray(noise), jnp.asarray(fitness)
-    sample = Sample(fitness, noise, noise, jnp.ones(len(noise), bool), sigma)
-    return np.array(es_gradient(sample, fitness)), np.array(sigma_gradient(sample, fitness))
+    kept = jnp.ones(len(noise), bool)
+    sample = Sample(fitness, Noise(lambda first: noise, kept, len(noise)), noise, kept, sigma)
+    of_mean, of_sigma = es_gradients(sample, fitness)
+    np.testing.assert_allclose(of_mean, es_gradient(sample, fitness), rtol=1e-9)
+    return np.array(of_mean), np.array(of_sigma)
 
 
 @pytest.mark.parametrize("shift", [0.0, 7.0])

@@ -120,6 +120,12 @@ def jacobian_score(
     return _pull_back(lambda row: vjp(row)[0], rows.astype(log_prob.dtype))
 
 
+def perturbation_weights(basis: Basis, X: Float[Array, "N d"]) -> Float[Array, "M N"]:
+    """Return h_m(X_n) − h̄_m, whose product with the noise, over Nσ², is J."""
+    values = basis.values(check_samples(X))
+    return values - values.mean(axis=1, keepdims=True)
+
+
 def jacobian_perturbation(
     basis: Basis, X: Float[Array, "N d"], noise: Float[Array, "N p"], sigma: float | Array
 ) -> Float[Array, "M p"]:
@@ -146,6 +152,4 @@ def jacobian_perturbation(
     check_finite(noise, "noise")
     each = getattr(sigma, "shape", ()) == (noise.shape[1],)
     check_positive(jnp.min(sigma) if each else sigma, "sigma")
-    values = basis.values(X)
-    centered = values - values.mean(axis=1, keepdims=True)
-    return centered @ noise / (X.shape[0] * sigma**2)
+    return perturbation_weights(basis, X) @ noise / (X.shape[0] * sigma**2)

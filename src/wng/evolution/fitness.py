@@ -16,13 +16,14 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from wng.evolution.config import Shaping
+from wng.evolution.members import Noise
 
 
 class Sample(NamedTuple):
     """The members of a generation and how they behaved, as proximities and geometries see them."""
 
     returns: Float[Array, " N"]  # shaped; 0 for members that are left out
-    noise: Float[Array, "N p"]  # θ̃_n − θ; 0 for members that are left out
+    noise: Noise  # θ̃_n − θ, whose weighted sums make gradients
     behaviors: Float[Array, "N d"]  # those left out repeat another's; d = 0 if nobody needs them
     kept: Bool[Array, " N"]
     sigma: float | Float[Array, " p"]  # σ of the noise, one number or one for each parameter
@@ -71,14 +72,25 @@ def es_gradient(sample: Sample, fitness: Float[Array, " N"]) -> Float[Array, " p
 
     `fitness` is F_n, 0 for members that are left out.
     """
-    return fitness @ sample.noise / (jnp.maximum(sample.kept.sum(), 1) * sample.sigma**2)
+    return sample.noise.sums(fitness[None])[0] / (_count(sample) * sample.sigma**2)
 
 
-def sigma_gradient(sample: Sample, fitness: Float[Array, " N"]) -> Float[Array, " p"]:
-    """Estimate ĝ_σ = 1/N Σ_n F_n (ε_n² − 1)/σ, the gradient of the expected fitness in σ.
+def es_gradients(
+    sample: Sample, fitness: Float[Array, " N"]
+) -> tuple[Float[Array, " p"], Float[Array, " p"]]:
+    """Estimate ĝ and ĝ_σ = 1/N Σ_n F_n (ε_n² − 1)/σ, the gradient of the expected fitness in σ.
 
-    ε_n = (θ̃_n − θ)/σ. Like ĝ it is unbiased, with antithetic pairs too.
+    ε_n = (θ̃_n − θ)/σ. Both are unbiased, with antithetic pairs too.
     """
-    squares = fitness @ (sample.noise / sample.sigma) ** 2
-    count = jnp.maximum(sample.kept.sum(), 1)
-    return (squares - fitness.sum()) / (count * sample.sigma)
+
+    def powers(noise: Float[Array, "B p"]) -> Float[Array, "B 2p"]:
+        eps = noise / sample.sigma
+        return jnp.concatenate([eps, eps**2], axis=1)
+
+    of_mean, squares = jnp.split(sample.noise.sums(fitness[None], powers)[0], 2)
+    scale = _count(sample) * sample.sigma
+    return of_mean / scale, (squares - fitness.sum()) / scale
+
+
+def _count(sample: Sample) -> Array:
+    return jnp.maximum(sample.kept.sum(), 1)

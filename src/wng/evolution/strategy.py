@@ -20,8 +20,8 @@ from wng.estimator.basis import Basis
 from wng.estimator.checks import check_count, check_key, check_params
 from wng.evolution.axes import GEOMETRIES, PROXIMITIES, SEARCHES
 from wng.evolution.config import StrategyConfig
-from wng.evolution.fitness import SHAPINGS, Sample, es_gradient, sigma_gradient
-from wng.evolution.members import BASIS, FIXED, FRESH, key_for, member
+from wng.evolution.fitness import SHAPINGS, Sample, es_gradient, es_gradients
+from wng.evolution.members import BASIS, BLOCK, FIXED, FRESH, Noise, key_for, members
 from wng.evolution.methods import METHODS, TUNED
 from wng.evolution.proximity import Keys
 from wng.runs.settings import check_names
@@ -90,7 +90,7 @@ class Strategy:
         self._basis = basis
         self._ask_one = jax.jit(self._member)  # both compiled, so that they round alike
         self._ask_all = jax.jit(
-            lambda state: jax.vmap(partial(self._member, state))(jnp.arange(self.config.population))
+            lambda state: jax.vmap(self._unravel)(self._members(state, 0, self.config.population))
         )
         self._tell_all = jax.jit(self._update)
 
@@ -126,8 +126,11 @@ class Strategy:
         return self._ask_one(state, number)
 
     def _member(self, state: State, number: int | Array) -> Any:
-        source = state.key, state.generation, state.center, state.sigma
-        return self._unravel(member(self.config, *source, number))
+        pair = self._members(state, number // 2 * 2, 2)  # made as in `ask`, so that it rounds alike
+        return self._unravel(pair[number % 2])
+
+    def _members(self, state: State, first: int | Array, number: int) -> Float[Array, "n p"]:
+        return members(self.config, *_source(state), first, number)
 
     def ask(self, state: State) -> tuple[Any, State]:
         """Return the members of this generation: leaves have a leading [population] axis.
@@ -144,7 +147,8 @@ class Strategy:
         Args:
           state: State that `ask` returned.
           candidates: Members that were evaluated: those of `ask`, changed if need be (for
-            example clipped to bounds).
+            example clipped to bounds). None stands for those of `ask` unchanged, which are then
+            made again in blocks, so that they need not fit into memory together.
           returns: One number for each member. Members whose return or behavior is not finite are
             dropped and counted.
           behaviors: One vector for each member; used only if `needs_behaviors`.
@@ -161,7 +165,7 @@ class Strategy:
         expected = jax.tree.map(
             lambda leaf: (population, *jnp.shape(leaf)), self._unravel(self._flat)
         )
-        if jax.tree.map(jnp.shape, candidates) != expected:
+        if candidates is not None and jax.tree.map(jnp.shape, candidates) != expected:
             raise ValueError(
                 "candidates must be the parameters of all members as ask() returned them: the "
                 f"same pytree, with a leading axis of {population}."
@@ -195,13 +199,13 @@ class Strategy:
                 f"behaviors have length {X.shape[1]}, which is not the length of those told "
                 "before: use one embedding for all generations."
             )
-        noise = jax.vmap(lambda tree: ravel_pytree(tree)[0])(candidates) - state.center
-        finite = [jnp.isfinite(x).all(axis=1) for x in (noise, X)]
-        kept = jnp.isfinite(returns) & finite[0] & finite[1]
+        kept = jnp.isfinite(returns) & jnp.isfinite(X).all(axis=1)
+        noise = self._noise(state, candidates, kept)
+        kept = noise.kept
         sigma = config.sigma if state.sigma is None else state.sigma
         sample = Sample(
             returns=SHAPINGS[config.shaping](returns, kept),
-            noise=jnp.where(kept[:, None], noise, 0),
+            noise=noise,
             behaviors=jnp.where(kept[:, None], X, X[jnp.argmax(kept)]),
             kept=kept,
             sigma=sigma,
@@ -209,13 +213,15 @@ class Strategy:
         new_key = partial(key_for, state.key, generation=state.generation)
         keys = Keys(fixed=key_for(state.key, FIXED, 0), fresh=new_key(FRESH))
         fitness, distance, past = self.proximity.fitness(config, state.past, keys, sample)
-        gradient = es_gradient(sample, fitness)
+        spread = state.sigma
+        if spread is None:
+            gradient = of_sigma = es_gradient(sample, fitness)
+        else:
+            gradient, of_sigma = es_gradients(sample, fitness)
         direction, epsilon = self.geometry.direction(
             config, new_key(BASIS), gradient, sample, self._basis
         )
-        spread = state.sigma
         if spread is not None:
-            of_sigma = sigma_gradient(sample, fitness)
             direction, spread = self.search.step(config, spread, direction, of_sigma)
         norm = jnp.linalg.norm(direction)
         if config.max_norm:
@@ -249,6 +255,24 @@ class Strategy:
         counts = {"generation": state.generation + 1, "skipped": state.skipped + ~good}
         learned = {"center": center, "sigma": spread, "optimizer": optimizer, "past": past}
         return state._replace(**learned, **counts), metrics
+
+    def _noise(self, state: State, candidates: Any, kept: Array) -> Noise:
+        """θ̃_n − θ; members whose parameters are not finite are left out as well."""
+        number = self.config.population
+        if candidates is None:
+            block = min(number, max(2, BLOCK // state.center.size // 2 * 2))
+            return Noise(
+                lambda first: self._members(state, first, block) - state.center, kept, block
+            )
+        rows = jax.vmap(lambda tree: ravel_pytree(tree)[0])(candidates) - state.center
+        kept &= jnp.isfinite(rows).all(axis=1)
+        rows = jnp.where(kept[:, None], rows, 0)
+        return Noise(lambda first: rows, kept, number)
+
+
+def _source(state: State) -> tuple[PRNGKeyArray, Array, Array, Array | None]:
+    """What members are made from."""
+    return state.key, state.generation, state.center, state.sigma
 
 
 def _method_class(key: str) -> type[Strategy]:

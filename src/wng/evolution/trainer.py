@@ -122,11 +122,11 @@ class EvolutionTrainer:
     def iterate(self) -> Row:
         """Run one generation and return its row of metrics."""
         start = time.perf_counter()
-        members, state = self.strategy.ask(self.state)
+        state = self.state
         episodes = self.population(state.center, state.sigma, self.iteration)
         evaluated = time.perf_counter()
         state, metrics = self.strategy.tell(
-            state, members, episodes.returns[:-1], episodes.behaviors[:-1]
+            state, None, episodes.returns[:-1], episodes.behaviors[:-1]
         )
         numbers = {name: float(value) for name, value in jax.device_get(metrics).items()}
         skipped = int(state.skipped)
