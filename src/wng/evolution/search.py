@@ -76,8 +76,7 @@ class _Wasserstein(_Fisher):
     present scale of the distribution, s = √(mean σ²): the metric is I/s². In it, though, a
     coordinate with σ_i ≪ s would move by many times σ_i, on the noise of its estimate alone. The
     Fisher metric, which bounds a step by σ_i, damps that: ¼(G_W/s² + 3G_F). The ¼ lets θ move as
-    in separable NES where all σ are equal. The 3 and the haste measured best
-    (`benchmarks/tune_search.py`).
+    in separable NES where all σ are equal. `benchmarks/tune_search.py` compares it with others.
     """
 
     haste = 1.5
