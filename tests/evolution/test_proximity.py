@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from wng.evolution.config import StrategyConfig
-from wng.evolution.proximity import Keys, NOVELTY, WASSERSTEIN, Archive, Memory
+from wng.evolution.proximity import NOVELTY, WASSERSTEIN, Archive, Keys, Memory
 
 with warnings.catch_warnings():  # ott imports jaxopt, which announces its own end
     warnings.simplefilter("ignore", DeprecationWarning)
