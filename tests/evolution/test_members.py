@@ -39,6 +39,26 @@ def test_telling_without_candidates_is_telling_with_them(
     assert int(made.generation) == 3
 
 
+@pytest.mark.parametrize("given", [True, False])
+def test_the_best_member_so_far_is_kept(given: bool) -> None:
+    es = wng.ES({"x": jnp.ones(3)}, population=8, learning_rate=0.5)
+    state = es.init(jax.random.key(0))
+    assert float(es.best(state)[1]) == -np.inf
+    np.testing.assert_array_equal(es.best(state)[0]["x"], 1)
+    seen = []
+    for generation in range(6):
+        candidates, state = es.ask(state)
+        returns = np.array(-jnp.sum(candidates["x"] ** 2, axis=1)) - 10 * (generation > 3)
+        returns[2] = np.nan  # does not count
+        kept = np.delete(np.array(candidates["x"]), 2, axis=0)
+        seen += list(zip(np.delete(returns, 2), kept, strict=True))
+        state, _ = es.tell(state, candidates if given else None, returns)
+        value, member = max(seen, key=lambda pair: pair[0])
+        found, best = es.best(state)
+        assert float(best) == value
+        np.testing.assert_allclose(found["x"], member, rtol=0 if given else 1e-6)
+
+
 @pytest.mark.parametrize("block", [2, 6, 7, 20])
 def test_sums_over_blocks_are_sums(block: int) -> None:
     rng = np.random.default_rng(0)

@@ -8,13 +8,13 @@ the *search* (whether σ learns, too).
 
 import dataclasses
 from functools import partial
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 import optax
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, ArrayLike, Float, Int, PRNGKeyArray
+from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 
 from wng.estimator.basis import Basis
 from wng.estimator.checks import check_count, check_key, check_params
@@ -24,21 +24,10 @@ from wng.evolution.fitness import SHAPINGS, Sample, es_gradient, es_gradients
 from wng.evolution.members import BASIS, BLOCK, FIXED, FRESH, Noise, key_for, members
 from wng.evolution.methods import METHODS, TUNED
 from wng.evolution.proximity import Keys
+from wng.evolution.state import State
 from wng.runs.settings import check_names
 
 Metrics = dict[str, Array]
-
-
-class State(NamedTuple):
-    """All that a strategy remembers: a pytree that can be scanned, vmapped or saved."""
-
-    center: Float[Array, " p"]  # θ, flat
-    sigma: Float[Array, " p"] | None  # σ of each parameter; None if it is fixed
-    optimizer: Any
-    generation: Int[Array, ""]
-    key: PRNGKeyArray
-    past: Any  # what the proximity remembers; None also before the first `tell`
-    skipped: Int[Array, ""]  # generations without a step because the gradient was not finite
 
 
 class Strategy:
@@ -115,11 +104,19 @@ class Strategy:
             past = self.proximity.empty(self.config, behavior_size)
         optimizer, zero = self._optimizer.init(self._unravel(self._flat)), jnp.zeros((), int)
         sigma = self.search.start(self.config, self._flat)
-        return State(self._flat, sigma, optimizer, zero, key, past, skipped=zero)
+        lowest = jnp.asarray(-jnp.inf, float)
+        return State(self._flat, sigma, optimizer, zero, key, past, zero, self._flat, lowest)
 
     def params(self, state: State) -> Any:
         """Return θ as a pytree like the one the strategy was made with."""
         return self._unravel(state.center)
+
+    def best(self, state: State) -> tuple[Any, Array]:
+        """Return the member with the highest return so far, as a pytree, and that return.
+
+        Before the first `tell`, θ and −∞. Where returns are noisy, `params` is the better choice.
+        """
+        return self._unravel(state.best), state.best_return
 
     def member(self, state: State, number: int | Array) -> Any:
         """Return one member of the generation, the same as row `number` of `ask`."""
@@ -130,7 +127,7 @@ class Strategy:
         return self._unravel(pair[number % 2])
 
     def _members(self, state: State, first: int | Array, number: int) -> Float[Array, "n p"]:
-        return members(self.config, *_source(state), first, number)
+        return members(self.config, *state.source, first, number)
 
     def ask(self, state: State) -> tuple[Any, State]:
         """Return the members of this generation: leaves have a leading [population] axis.
@@ -239,6 +236,12 @@ class Strategy:
             (center, spread, optimizer, past),
             (state.center, state.sigma, state.optimizer, state.past),
         )
+        first = jnp.argmax(jnp.where(kept, returns, -jnp.inf))
+        better = kept[first] & (returns[first] > state.best_return)
+        best = {
+            "best": jnp.where(better, self._row(state, candidates, first), state.best),
+            "best_return": jnp.where(better, returns[first], state.best_return),
+        }
         left = jnp.where(kept, returns, jnp.nan)
         metrics = {
             "population_mean": jnp.nanmean(left),
@@ -254,7 +257,13 @@ class Strategy:
         }
         counts = {"generation": state.generation + 1, "skipped": state.skipped + ~good}
         learned = {"center": center, "sigma": spread, "optimizer": optimizer, "past": past}
-        return state._replace(**learned, **counts), metrics
+        return state._replace(**learned, **counts, **best), metrics
+
+    def _row(self, state: State, candidates: Any, number: Array) -> Float[Array, " p"]:
+        """One member, flat."""
+        if candidates is None:
+            return ravel_pytree(self._member(state, number))[0]
+        return ravel_pytree(jax.tree.map(lambda x: x[number], candidates))[0]
 
     def _noise(self, state: State, candidates: Any, kept: Array) -> Noise:
         """θ̃_n − θ; members whose parameters are not finite are left out as well."""
@@ -268,11 +277,6 @@ class Strategy:
         kept &= jnp.isfinite(rows).all(axis=1)
         rows = jnp.where(kept[:, None], rows, 0)
         return Noise(lambda first: rows, kept, number)
-
-
-def _source(state: State) -> tuple[PRNGKeyArray, Array, Array, Array | None]:
-    """What members are made from."""
-    return state.key, state.generation, state.center, state.sigma
 
 
 def _method_class(key: str) -> type[Strategy]:

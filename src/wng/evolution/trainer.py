@@ -18,7 +18,8 @@ from wng.evolution.episodes import Episodes, Setup, behavior_size
 from wng.evolution.maps import keep_map
 from wng.evolution.policies import Policy
 from wng.evolution.population import Assignment, Population, strategy_key
-from wng.evolution.strategy import State, Strategy
+from wng.evolution.state import State
+from wng.evolution.strategy import Strategy
 from wng.runs.checkpoint import check_info
 from wng.runs.executor import Executor, LocalExecutor
 from wng.runs.record import Row
