@@ -24,6 +24,7 @@ from .estimator.masking import fill_masked as fill_masked
 from .estimator.metric import WassersteinMetric as WassersteinMetric
 from .estimator.transform import scale_by_metric as scale_by_metric
 from .estimator.transform import scale_by_wasserstein as scale_by_wasserstein
+from .evolution.adapter import EvosaxAdapter as EvosaxAdapter
 from .evolution.config import EvolutionConfig as EvolutionConfig
 from .evolution.config import StrategyConfig as StrategyConfig
 from .evolution.strategy import BGES as BGES
