@@ -26,7 +26,8 @@ from wng.evolution.episodes import Rows, Setup, behavior_size, episodes_key
 from wng.evolution.evaluators import compiled_episodes
 from wng.evolution.policies import Policy
 from wng.evolution.population import strategy_key
-from wng.evolution.strategy import State, Strategy
+from wng.evolution.state import State
+from wng.evolution.strategy import Strategy
 from wng.experiments.es.study import stuck_return
 from wng.experiments.output import markdown_table, write_csv
 

@@ -28,7 +28,7 @@ LEVEL = {package: level for level, packages in enumerate(ORDER) for package in p
 REGISTRIES = [
     getattr(module, name)
     for module in (gradient_axes, evolution_axes, toy_axes)
-    for name in ("PROXIMITIES", "GEOMETRIES", "STEPS", "PARAMETERIZATIONS")
+    for name in ("PROXIMITIES", "GEOMETRIES", "SEARCHES", "STEPS", "PARAMETERIZATIONS")
     if hasattr(module, name)
 ]
 AXIS_VALUES = {name for registry in REGISTRIES for name in registry}
@@ -77,7 +77,7 @@ def texts(node: ast.expr) -> Iterator[str]:
 
 
 def test_the_registries_were_found() -> None:
-    assert len(REGISTRIES) >= 7
+    assert len(REGISTRIES) >= 8
     assert {"clip", "fisher", "trust_region", "novelty", "wasserstein-estimated"} <= AXIS_VALUES
 
 

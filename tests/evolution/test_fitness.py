@@ -3,7 +3,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from wng.evolution.fitness import Sample, centered_ranks, es_gradient, standardized
+from wng.evolution.fitness import Sample, centered_ranks, es_gradient, standardized, utilities
+from wng.evolution.members import Noise
 
 ALL = jnp.ones(5, bool)
 
@@ -42,9 +43,25 @@ def test_ranks_ignore_the_scale_and_share_ties() -> None:
     np.testing.assert_allclose(centered_ranks(values, ALL), [-0.125, -0.5, -0.125, 0.25, 0.5])
 
 
+def test_utilities_by_hand() -> None:
+    """Of five, ln(5/2 + 1) − ln k is positive for the first three; ties share a place."""
+    raw = np.maximum(0, np.log(3.5) - np.log([1, 2, 3, 4, 5]))
+    expected = raw / raw.mean() - 1
+    values = jnp.array([50.0, 7.0, -1e9, 6.0, 1e30])
+    found = utilities(values, ALL)
+    np.testing.assert_allclose(found, expected[[1, 2, 4, 3, 0]], rtol=1e-5)
+    np.testing.assert_allclose(found.mean(), 0, atol=1e-6)
+    tied = utilities(jnp.array([1.0, 1.0, 0.0, 0.0, 0.0]), ALL)
+    assert tied[0] == tied[1] > 0 > tied[2] == tied[4]
+    np.testing.assert_array_equal(utilities(jnp.ones(5), ALL), 0)
+    wide, kept = jnp.concatenate([values, jnp.full(3, jnp.nan)]), jnp.arange(8) < 5
+    np.testing.assert_allclose(utilities(wide, kept), [*found, 0, 0, 0], rtol=1e-6)
+
+
 def gradient(noise, fitness, sigma: float, kept=None) -> np.ndarray:
     kept = jnp.ones(len(noise), bool) if kept is None else kept
-    return es_gradient(Sample(fitness, noise, noise, kept), fitness, sigma)
+    rows = Noise(lambda first: noise, kept, len(noise))
+    return es_gradient(Sample(fitness, rows, noise, kept, sigma), fitness)
 
 
 def curvature(dim: int) -> np.ndarray:

@@ -90,6 +90,19 @@ def test_the_number_of_places_changes_nothing(env: str, backend: str, numbers: t
             np.testing.assert_array_equal(getattr(pieces.episodes, name), here, name)
 
 
+def test_a_sigma_that_learns_travels_along() -> None:
+    settings = {"backend": "gymnasium", "search": "wasserstein", "learning_rate": 1.0}
+    fixed, some = Pieces(3), Pieces(3)
+    trained(LINE, fixed, **(settings | {"search": "fixed"}))
+    whole, rows = trained(LINE, None, **settings)
+    pieces, same = trained(LINE, some, **settings)
+    np.testing.assert_equal(same, rows)
+    np.testing.assert_array_equal(pieces.state.sigma, whole.state.sigma)
+    assert len({row["sigma"] for row in rows}) == 3
+    size = 4 * whole.state.center.size  # bytes, once in each of three generations
+    assert some.sent - fixed.sent == pytest.approx(3 * size, abs=3 * 200)
+
+
 def test_rows_round_alike_in_batches_of_every_size() -> None:
     """With `jax.vmap` in place of `map_rows` these differ, on some processors."""
 
@@ -112,7 +125,7 @@ def test_what_is_evaluated_is_what_was_asked_for() -> None:
     trainer, _ = trained(LINE, Pieces(4), backend="jax")
     members, state = trainer.strategy.ask(trainer.state)
     center = np.asarray(state.center)
-    made = [block._make(center, block._key, 3) for block in trainer.population.blocks]
+    made = [block._make(center, None, block._key, 3) for block in trainer.population.blocks]
     rows = [block._rows for block in trainer.population.blocks]
     assert [r.first for r in rows] == [0, 3, 6]
     assert {r.number for r in rows} == {3}

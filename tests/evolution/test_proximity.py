@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from wng.evolution.config import StrategyConfig
-from wng.evolution.proximity import NOVELTY, WASSERSTEIN, Archive, Memory
+from wng.evolution.proximity import NOVELTY, WASSERSTEIN, Archive, Keys, Memory
 
 with warnings.catch_warnings():  # ott imports jaxopt, which announces its own end
     warnings.simplefilter("ignore", DeprecationWarning)
@@ -65,10 +65,11 @@ def far_and_near() -> tuple[Memory, jax.Array]:
     return memory.add(past, memory.potentials), past + moved
 
 
-def distance(memory: Memory, X: jax.Array, kept=None, steps: int = 100):
+def distance(memory: Memory, X: jax.Array, kept=None, steps: int = 100, batch: int = 200):
     kept = jnp.ones(len(X), bool) if kept is None else kept
-    config = StrategyConfig(dual_gamma=0.1, dual_steps=steps)
-    return WASSERSTEIN.compare(config, memory, jax.random.key(2), X, kept)
+    config = StrategyConfig(dual_gamma=0.1, dual_steps=steps, dual_batch=batch)
+    keys = Keys(fixed=jax.random.key(2), fresh=jax.random.key(3))
+    return WASSERSTEIN.compare(config, memory, keys, X, kept)
 
 
 def test_members_far_from_the_past_score_higher() -> None:
@@ -78,15 +79,37 @@ def test_members_far_from_the_past_score_higher() -> None:
     assert np.corrcoef(f, to_past)[0, 1] > 0.9
 
 
+def sinkhorn_distance(X: jax.Array, past: jax.Array) -> float:
+    squares = ((np.array(X)[:, None] - np.array(past)) ** 2).sum(2)
+    geometry = pointcloud.PointCloud(X, past, epsilon=0.1 * squares.mean())
+    problem = linear_problem.LinearProblem(geometry)
+    return float(sinkhorn.Sinkhorn(max_iterations=5000)(problem).reg_ot_cost)
+
+
 def test_the_distance_nears_sinkhorns() -> None:
     memory, X = far_and_near()
     _, value, _ = distance(memory, X, steps=5000)
-    past = np.array(memory.behaviors[0])
-    squares = ((np.array(X)[:, None] - past) ** 2).sum(2)
-    geometry = pointcloud.PointCloud(X, jnp.array(past), epsilon=0.1 * squares.mean())
-    problem = linear_problem.LinearProblem(geometry)
-    reference = float(sinkhorn.Sinkhorn(max_iterations=5000)(problem).reg_ot_cost)
-    assert value == pytest.approx(reference, rel=0.1)
+    assert value == pytest.approx(sinkhorn_distance(X, memory.behaviors[0]), rel=0.1)
+
+
+def test_batches_find_the_same_test_function_and_distance() -> None:
+    """Of 600 members with steps of 60; 20 generations, as test functions carry over."""
+    past = 0.3 * jax.random.normal(jax.random.key(1), (600, 2))
+    X = past[::-1] + jnp.linspace(0, 4, 600)[:, None] * jnp.array([1.0, 0.5])
+    memory = empty_memory(2, 600, 2, 200)
+    whole = parts = memory.add(past, memory.potentials)
+    for _ in range(20):
+        f, value, potentials = distance(whole, X, batch=600)
+        whole = whole._replace(potentials=potentials)
+        g, other, potentials = distance(parts, X, batch=60)
+        parts = parts._replace(potentials=potentials)
+    assert np.corrcoef(f, g)[0, 1] > 0.99
+    assert other == pytest.approx(float(value), rel=0.05)
+    assert other == pytest.approx(sinkhorn_distance(X, past), rel=0.1)
+    kept = jnp.arange(600) < 400  # members left out have weight 0
+    a, _, _ = distance(whole, X, kept, batch=60)
+    b, _, _ = distance(whole, jnp.where(kept[:, None], X, 100.0), kept, batch=60)
+    np.testing.assert_allclose(a[:400], b[:400], rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3])

@@ -18,7 +18,8 @@ from wng.evolution.proximity import Proximity, mixed
 from wng.evolution.trainer import EvolutionTrainer
 
 PARAMS = {"a": jnp.array([1.0, -2.0]), "b": {"c": jnp.arange(3.0).reshape(1, 3)}}
-CLASSES = [wng.ES, wng.NSRES, wng.BGES, wng.WNES, wng.BGWNES]
+LEARNED = [wng.SNES, wng.WSNES]
+CLASSES = [wng.ES, wng.NSRES, wng.BGES, wng.WNES, wng.BGWNES, *LEARNED]
 SMALL = {"num_basis": 4, "dual_features": 16, "dual_steps": 5, "archive": 8, "neighbors": 2}
 
 
@@ -84,7 +85,8 @@ def test_independent_noise() -> None:
 @pytest.mark.parametrize("cls", CLASSES)
 def test_every_method_climbs(cls) -> None:
     weight = {"beta": 0.2} if cls in (wng.NSRES, wng.BGES, wng.BGWNES) else {}
-    es = cls(PARAMS, population=40, sigma=0.1, learning_rate=0.05, **SMALL, **weight)
+    rate = {} if cls in LEARNED else {"learning_rate": 0.05}
+    es = cls(PARAMS, population=40, sigma=0.1, **SMALL, **weight, **rate)
     state = es.init(jax.random.key(0))
     for _ in range(80):
         state, metrics = generation(es, state)

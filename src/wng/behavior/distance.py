@@ -9,7 +9,7 @@ gradient ascent. Unlike Sinkhorn's algorithm this carries over from one batch to
 gradient in X is cheap.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -104,7 +104,57 @@ def dual_ascent(
         return _objective(at_x @ p.f, at_y @ p.g, cost, gamma, weights)
 
     def climb(p: Potentials, _: None) -> tuple[Potentials, None]:
-        gradient = jax.grad(value)(p)
-        return jax.tree.map(lambda x, dx: x + step_size * dx, p, gradient), None
+        return _higher(p, jax.grad(value)(p), step_size), None
 
     return jax.lax.scan(climb, potentials, None, length=steps)[0]
+
+
+def stochastic_ascent(
+    key: PRNGKeyArray,
+    batch: int,
+    potentials: Potentials,
+    features: RandomFeatures,
+    X: Float[Array, "N d"],
+    Y: Float[Array, "K d"],
+    gamma: float = 1.0,
+    steps: int = 25,
+    step_size: float = 5e-2,
+    weights: Float[Array, " N"] | None = None,
+) -> Potentials:
+    """As `dual_ascent`, with `batch` samples of X and of Y in each step, so with batch² pairs.
+
+    The samples of a step are drawn without replacement. Returned is the mean of the test functions
+    over the second half of the steps, which evens out the noise of the draws.
+    """
+    weights = jnp.ones(X.shape[0]) if weights is None else weights
+    keys = jax.random.split(key)
+    # Shuffled once, and wrapped around, so that each step takes the rows that come next.
+    near, far = (
+        jnp.resize(jax.random.permutation(k, x), (x.shape[0] + batch, x.shape[1]))
+        for k, x in zip(keys, (jnp.column_stack([X, weights]), Y), strict=True)
+    )
+    at_near, at_far = features(near[:, :-1]), features(far)
+
+    def climb(carry: tuple[Potentials, Potentials], t: Array) -> tuple[Any, None]:
+        p, total = carry
+        x, at_x = _rows(t * batch % X.shape[0], batch, near, at_near)
+        y, at_y = _rows(t * batch % Y.shape[0], batch, far, at_far)
+        cost = squared_distances(x[:, :-1], y)
+
+        def value(p: Potentials) -> Array:
+            return _objective(at_x @ p.f, at_y @ p.g, cost, gamma, x[:, -1])
+
+        p = _higher(p, jax.grad(value)(p), step_size)
+        share = jnp.where(t >= steps // 2, 1 / (steps - steps // 2), 0)
+        return (p, _higher(total, p, share)), None
+
+    nothing = jax.tree.map(jnp.zeros_like, potentials)
+    return jax.lax.scan(climb, (potentials, nothing), jnp.arange(steps))[0][1]
+
+
+def _higher(p: Potentials, gradient: Potentials, step: float | Array) -> Potentials:
+    return jax.tree.map(lambda x, dx: x + step * dx, p, gradient)
+
+
+def _rows(first: Array, number: int, *arrays: Array) -> list[Array]:
+    return [jax.lax.dynamic_slice_in_dim(x, first, number) for x in arrays]

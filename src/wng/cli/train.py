@@ -28,8 +28,8 @@ class Train:
     events and checkpoints. Ctrl-C saves and stops; the same command with --resume continues.
 
     The method comes first: pg, ppo, ppokl, npg, trpo, bgpg, wnpg, bgwnpg, wtrpo; or es, esclip,
-    nsres, bges, wnes, bgwnes, whose flags `wng train wnes --help` lists. Leave it out to combine
-    your own: `wng train --proximity clip --geometry wasserstein --env Hopper-v5`.
+    nsres, bges, wnes, bgwnes, snes, wsnes, whose flags `wng train wnes --help` lists. Leave it out
+    to combine your own: `wng train --proximity clip --geometry wasserstein --env Hopper-v5`.
     """
 
     env: str

@@ -120,6 +120,12 @@ def jacobian_score(
     return _pull_back(lambda row: vjp(row)[0], rows.astype(log_prob.dtype))
 
 
+def perturbation_weights(basis: Basis, X: Float[Array, "N d"]) -> Float[Array, "M N"]:
+    """Return h_m(X_n) − h̄_m, whose product with the noise, over Nσ², is J."""
+    values = basis.values(check_samples(X))
+    return values - values.mean(axis=1, keepdims=True)
+
+
 def jacobian_perturbation(
     basis: Basis, X: Float[Array, "N d"], noise: Float[Array, "N p"], sigma: float | Array
 ) -> Float[Array, "M p"]:
@@ -129,7 +135,7 @@ def jacobian_perturbation(
       basis: M basis functions.
       X: behaviors [N, d], X_n being that of the perturbed parameters θ̃_n.
       noise: θ̃_n − θ, [N, p], drawn from N(0, σ²I); antithetic pairs are fine.
-      sigma: standard deviation σ of the noise.
+      sigma: standard deviation σ of the noise, one number or one for each parameter.
 
     Note:
       The paper divides by Nσ with σ "a variance" in one place and a standard deviation in another;
@@ -144,7 +150,6 @@ def jacobian_perturbation(
             f"got shape {list(noise.shape)}."
         )
     check_finite(noise, "noise")
-    check_positive(sigma, "sigma")
-    values = basis.values(X)
-    centered = values - values.mean(axis=1, keepdims=True)
-    return centered @ noise / (X.shape[0] * sigma**2)
+    each = getattr(sigma, "shape", ()) == (noise.shape[1],)
+    check_positive(jnp.min(sigma) if each else sigma, "sigma")
+    return perturbation_weights(basis, X) @ noise / (X.shape[0] * sigma**2)

@@ -1,7 +1,8 @@
-"""The axes of evolution strategies: proximities and geometries by name.
+"""The axes of evolution strategies: proximities, geometries and searches by name.
 
 Assign to a registry to add your own, or name it as `module:attribute`; subclass
-`wng.evolution.proximity.Proximity` or `wng.evolution.geometry.Geometry` to write it.
+`wng.evolution.proximity.Proximity`, `wng.evolution.geometry.Geometry` or
+`wng.evolution.search.Search` to write it.
 """
 
 from typing import TYPE_CHECKING
@@ -11,6 +12,7 @@ from wng.behavior.registry import Registry
 if TYPE_CHECKING:  # the names are known without importing JAX
     from wng.evolution.geometry import Geometry
     from wng.evolution.proximity import Proximity
+    from wng.evolution.search import Search
 
 PROXIMITIES: "Registry[Proximity]" = Registry(
     "proximity",
@@ -25,5 +27,13 @@ GEOMETRIES: "Registry[Geometry]" = Registry(
     {
         "euclidean": "wng.evolution.geometry:EUCLIDEAN",
         "wasserstein": "wng.evolution.geometry:WASSERSTEIN",
+    },
+)
+SEARCHES: "Registry[Search]" = Registry(
+    "search",
+    {
+        "fixed": "wng.evolution.search:FIXED",
+        "fisher": "wng.evolution.search:FISHER",
+        "wasserstein": "wng.evolution.search:WASSERSTEIN",
     },
 )

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from wng.evolution.axes import GEOMETRIES, PROXIMITIES
+from wng.evolution.axes import GEOMETRIES, PROXIMITIES, SEARCHES
 from wng.runs.settings import Limits
 
-Shaping = Literal["standardize", "ranks"]
+Shaping = Literal["standardize", "ranks", "utilities"]
 PolicyKind = Literal["toeplitz", "dense"]
 Backend = Literal["auto", "jax", "mujoco", "gymnasium", "workers"]
 
@@ -19,18 +19,26 @@ class StrategyConfig:
     """Distance that is added to the fitness: none, novelty, wasserstein, or module:object."""
     geometry: str = "euclidean"
     """Metric of the direction of a step: euclidean, wasserstein, or module:object."""
+    search: str = "fixed"
+    """How the search distribution N(θ, σ²) learns: fixed (σ stays), fisher (separable NES),
+    wasserstein, or module:object."""
 
     population: int = 100
     """N, the number of members in a generation."""
     sigma: float = 0.05
-    """σ, the standard deviation of the perturbations; 0 uses 1/√p for p parameters, so that a
-    perturbation has a norm of about 1."""
+    """σ, the standard deviation of the perturbations, at the start if it learns; 0 uses 1/√p for p
+    parameters, so that a perturbation has a norm of about 1."""
     antithetic: bool = True
     """Perturb members 2i and 2i+1 in opposite directions."""
     shaping: Shaping = "standardize"
-    """Scale of returns within a generation: standardize, or ranks (centered)."""
+    """Scale of returns within a generation: standardize, ranks (centered), or utilities (of ranks;
+    they favor the best)."""
     learning_rate: float = 0.02
-    """Learning rate of Adam."""
+    """Learning rate of Adam; if the search distribution learns, of its mean θ, where 1 is a whole
+    natural step."""
+    sigma_rate: float = 0.0
+    """Learning rate of σ if the search distribution learns; 0 uses (3 + ln p)/(5√p) for p
+    parameters, 1.5 times that with search=wasserstein."""
     max_norm: float = 0.0
     """Largest norm of the direction before Adam; 0 turns clipping off."""
     fixed_norm: bool = False
@@ -46,6 +54,9 @@ class StrategyConfig:
     """proximity=wasserstein: smoothing of W₂, relative to the mean squared distance."""
     dual_steps: int = 100
     """proximity=wasserstein: ascent steps on the test functions per generation."""
+    dual_batch: int = 100
+    """proximity=wasserstein: members, and as many earlier ones, in each of these steps; all of them
+    where the population is no larger."""
     archive: int = 1000
     """proximity=novelty: number of past behaviors in the archive."""
     neighbors: int = 10
@@ -98,11 +109,11 @@ class EvolutionConfig(StrategyConfig):
 
 
 LIMITS = Limits(
-    registries={"proximity": PROXIMITIES, "geometry": GEOMETRIES},
+    registries={"proximity": PROXIMITIES, "geometry": GEOMETRIES, "search": SEARCHES},
     at_least={"horizon": 0, "population": 2},
     any_sign=("delta", "beta"),
     at_most_one=("delta",),
-    may_be_zero=("max_norm", "action_noise", "sigma"),
+    may_be_zero=("max_norm", "action_noise", "sigma", "sigma_rate"),
 )
 # Groups of flags in --help, by the first setting of each.
 GROUPS = {

@@ -10,8 +10,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 from jaxtyping import PRNGKeyArray as Key
 
-from wng.estimator import Damping, WassersteinMetric, jacobian_perturbation, kernel_basis
+from wng.estimator import Damping, WassersteinMetric, kernel_basis
 from wng.estimator.basis import Basis
+from wng.estimator.jacobian import perturbation_weights
 from wng.estimator.precondition import precondition
 from wng.evolution.config import StrategyConfig
 from wng.evolution.fitness import Sample
@@ -59,7 +60,8 @@ class _Wasserstein(Geometry):
             return g, jnp.zeros(())
         X = sample.behaviors
         basis = kernel_basis(key, X, config.num_basis) if basis is None else basis
-        J = jacobian_perturbation(basis, X, sample.noise, config.sigma)  # eq. `ES_jacobian`
+        J = sample.noise.sums(perturbation_weights(basis, X))  # eq. `ES_jacobian`
+        J = J / (config.population * sample.sigma**2)
         J = J * (config.population / jnp.maximum(sample.kept.sum(), 1))
         metric = WassersteinMetric(basis, X, J, rescale=config.rescale).spectrum
         damping = Damping(config.damping, relative=config.relative_damping)

@@ -1,19 +1,20 @@
 """Members of a generation: each follows from (key, generation, number) alone.
 
-Whoever knows the center θ can make any member, so only numbers need to travel.
+Whoever knows the center θ and, if it learns, σ can make any member, so only numbers need to travel.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from wng.evolution.config import StrategyConfig
 
 MEMBERS, FRESH, FIXED, BASIS = range(4)  # purposes of the keys of a strategy
 LANES = 16  # float32 numbers in the widest vector register
+BLOCK = 2**23  # numbers in a block of members that are made again
 
 
 def key_for(key: PRNGKeyArray, purpose: int, generation: int | Array) -> PRNGKeyArray:
@@ -26,15 +27,71 @@ def member(
     key: PRNGKeyArray,
     generation: int | Array,
     center: Float[Array, " p"],
+    sigma: Float[Array, " p"] | None,
     number: int | Array,
 ) -> Float[Array, " p"]:
-    """Make θ̃_n = θ + σε_n; θ is the `center`, n the `number`, `key` that of the strategy."""
+    """Make θ̃_n = θ + σε_n; θ is the `center`, n the `number`, `key` that of the strategy.
+
+    `sigma` is None if the search distribution is fixed: σ is then that of the settings.
+    """
     pair = number // 2 if config.antithetic else number
     key = jax.random.fold_in(key_for(key, MEMBERS, generation), pair)
     noise = jax.random.normal(key, center.shape, center.dtype)
     if config.antithetic:
         noise = jnp.where(number % 2 == 0, noise, -noise)
-    return center + config.sigma * noise
+    return center + (config.sigma if sigma is None else sigma) * noise
+
+
+def members(
+    config: StrategyConfig,
+    key: PRNGKeyArray,
+    generation: int | Array,
+    center: Float[Array, " p"],
+    sigma: Float[Array, " p"] | None,
+    first: int | Array,
+    number: int,
+) -> Float[Array, "n p"]:
+    """Make `number` members, from the one numbered `first` on, each the same as by `member`.
+
+    With antithetic pairs, `first` and `number` must be even: a pair is drawn once.
+    """
+    step = 2 if config.antithetic else 1
+    key = key_for(key, MEMBERS, generation)
+    draws = map_rows(
+        lambda n: jax.random.normal(jax.random.fold_in(key, n), center.shape, center.dtype)
+    )(first // step + jnp.arange(number // step))
+    if config.antithetic:
+        draws = jnp.stack([draws, -draws], axis=1).reshape(number, -1)
+    return center + (config.sigma if sigma is None else sigma) * draws
+
+
+class Noise(NamedTuple):
+    """θ̃_n − θ of all members: an array, or made again in blocks, so that it is never held whole."""
+
+    rows: Callable[[int | Array], Float[Array, "B p"]]  # B of them, from a number on
+    kept: Bool[Array, " N"]  # others count as 0
+    block: int  # B
+
+    def sums(
+        self,
+        weights: Float[Array, "K N"],
+        of: Callable[[Array], Float[Array, "B q"]] = lambda rows: rows,
+    ) -> Float[Array, "K q"]:
+        """Compute Σ_n w_kn of(θ̃_n − θ), by default Σ_n w_kn (θ̃_n − θ), for each k."""
+        weights = jnp.where(self.kept, weights, 0)
+        blocks = -(-self.kept.size // self.block)
+        if blocks == 1:
+            return weights @ of(self.rows(0))[: self.kept.size]
+        filled = jnp.pad(weights, ((0, 0), (0, blocks * self.block - self.kept.size)))
+        parts = filled.reshape(-1, blocks, self.block).swapaxes(0, 1)
+
+        def add(total: Array, part: tuple[Array, Array]) -> tuple[Array, None]:
+            first, now = part
+            return total + now @ of(self.rows(first)), None
+
+        firsts = self.block * jnp.arange(blocks)
+        shape = jax.eval_shape(lambda: parts[0] @ of(self.rows(0)))
+        return jax.lax.scan(add, jnp.zeros(shape.shape, shape.dtype), (firsts, parts))[0]
 
 
 def map_rows(fn: Callable[..., Any]) -> Callable[..., Any]:

@@ -7,8 +7,9 @@ from wng.runs import settings as shared
 from wng.runs.settings import Method, Settings
 
 
-def _method(title: str, proximity: str, geometry: str, about: str) -> Method:
-    return Method(title, {"proximity": proximity, "geometry": geometry}, about)
+def _method(title: str, proximity: str, geometry: str, about: str, search: str = "fixed") -> Method:
+    axes = {"proximity": proximity, "geometry": geometry, "search": search}
+    return Method(title, axes, about)
 
 
 METHODS: dict[str, Method] = {
@@ -18,6 +19,10 @@ METHODS: dict[str, Method] = {
     "bges": _method("BGES", "wasserstein", "euclidean", "return and W₂ to earlier behaviors"),
     "wnes": _method("WNES", "none", "wasserstein", "Wasserstein natural gradient"),
     "bgwnes": _method("BG-WNES", "wasserstein", "wasserstein", "BGES with WNG"),
+    "snes": _method("SNES", "none", "euclidean", "σ learns by natural gradient", "fisher"),
+    "wsnes": _method(
+        "WSNES", "none", "euclidean", "σ learns by W₂ natural gradient", "wasserstein"
+    ),
 }
 # The paper's settings: the quadruped has its own, all other tasks those of the point.
 RELEASED: dict[str, Any] = {
@@ -48,6 +53,10 @@ QUADRUPED: dict[str, Any] = {
     "embedding": "reward-to-go",
 }
 CLIPPED = {"esclip": {"max_norm": 1.0}}  # text
+# Wierstra et al. (2014); the paper has no runs with a σ that learns.
+LEARNED: dict[str, Any] = {"learning_rate": 1.0, "shaping": "utilities"}
+UNCLIPPED = LEARNED | {"sigma": 0.05, "max_norm": 0.0, "fixed_norm": False}
+OWN = {"snes": UNCLIPPED, "wsnes": UNCLIPPED}  # with the paper's settings for all else
 # Best in our measurements (`benchmarks/tune_evolution.py`, results/evolution/tuning.csv).
 TUNED: dict[str, dict[str, Any]] = {
     "es": {"learning_rate": 0.02},
@@ -56,6 +65,8 @@ TUNED: dict[str, dict[str, Any]] = {
     "bges": {"beta": 0.05, "learning_rate": 0.02},
     "wnes": {"delta": -1.3, "learning_rate": 0.02},
     "bgwnes": {"delta": -1.3, "beta": 0.1, "learning_rate": 0.02},
+    "snes": LEARNED,
+    "wsnes": LEARNED,
 }
 
 
@@ -76,4 +87,5 @@ def preset(
     }[settings]
     if "Quadruped" in str(env):
         chosen = chosen | QUADRUPED | ({} if settings == "tuned" else {"learning_rate": 0.02})
+    chosen = chosen | OWN.get(method.key, {})
     return EvolutionConfig(**{**method.axes, **chosen, **overrides})

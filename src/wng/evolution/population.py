@@ -1,6 +1,7 @@
 """A population that is evaluated by number, on as many cores as an executor has.
 
-Only θ and the number of the generation are sent, and only the outcome of the episodes comes back:
+Only θ, σ if it learns, and the number of the generation are sent, and only the outcome of the
+episodes comes back:
 the noise of a member follows from (seed, generation, number).
 """
 
@@ -49,9 +50,14 @@ class Block:
             assignment.env, assignment.setup, rows, assignment.seed, assignment.config.backend
         )
 
-    def run(self, center: Float[np.ndarray, " p"], generation: int) -> Episodes:
+    def run(
+        self,
+        center: Float[np.ndarray, " p"],
+        sigma: Float[np.ndarray, " p"] | None,
+        generation: int,
+    ) -> Episodes:
         """Run one episode of each member."""
-        episodes = self.evaluator(self._make(center, self._key, generation), generation)
+        episodes = self.evaluator(self._make(center, sigma, self._key, generation), generation)
         if self._rows.center not in self._rows.members:  # then nobody needs the path
             episodes = episodes._replace(path=episodes.path[:0])
         return episodes
@@ -66,9 +72,9 @@ def _compiled(config: EvolutionConfig, policy: Policy, rows: Rows) -> Callable[.
     _, unravel = ravel_pytree(policy.init(jax.random.key(0)))
 
     @jax.jit
-    def make(center: Array, key: PRNGKeyArray, generation: Array) -> Any:
+    def make(center: Array, sigma: Array | None, key: PRNGKeyArray, generation: Array) -> Any:
         def one(number: Array) -> Any:
-            noisy = member(config, key, generation, center, number)
+            noisy = member(config, key, generation, center, sigma, number)
             return unravel(jnp.where(number == rows.center, center, noisy))
 
         return map_rows(one)(rows.array())
@@ -96,9 +102,10 @@ class Population:
     def _place(self, rows: list[Rows]) -> list[Any]:
         return self._executor.place(Block, [(self._assignment, each) for each in rows])
 
-    def __call__(self, center: Array, generation: int) -> Episodes:
+    def __call__(self, center: Array, sigma: Array | None, generation: int) -> Episodes:
         """Run one episode of each member, in the order of their numbers."""
-        arguments = "run", np.asarray(center), generation
+        spread = None if sigma is None else np.asarray(sigma)
+        arguments = "run", np.asarray(center), spread, generation
         found = self._executor.call(self.blocks, *arguments)
         for _ in range(RETRIES):
             lost = [k for k, result in enumerate(found) if isinstance(result, LostError)]

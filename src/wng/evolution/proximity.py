@@ -10,6 +10,7 @@ distance is
   behavior. f(x) is what x contributes to the distance.
 """
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -22,6 +23,7 @@ from wng.behavior.distance import (
     dual_value,
     random_features,
     squared_distances,
+    stochastic_ascent,
 )
 from wng.evolution.config import StrategyConfig
 from wng.evolution.fitness import Sample, standardized
@@ -132,13 +134,13 @@ class _Wasserstein(Proximity):
         }
 
     def compare(
-        self, config: StrategyConfig, past: Memory, key: PRNGKeyArray, X: Array, kept: Array
+        self, config: StrategyConfig, past: Memory, keys: Keys, X: Array, kept: Array
     ) -> tuple[Float[Array, " N"], Float[Array, ""], Potentials]:
         """Compute f at each behavior, the distance to the past, and improved test functions.
 
         Behaviors are scaled by their root-mean-square distance, so that γ, the width of the
-        features and the step size suit any behavior. `key` must be the same in all generations,
-        because the test functions are weights on features drawn with it.
+        features and the step size suit any behavior. The test functions are weights on features
+        drawn with the fixed key, the same in all generations.
         """
         gamma, old = config.dual_gamma, past.behaviors.reshape(-1, X.shape[1])
         squares = squared_distances(X, old)
@@ -147,8 +149,11 @@ class _Wasserstein(Proximity):
         scale = jnp.sqrt(jnp.where(mean_square > 0, mean_square, 1))
         origin = old.mean(axis=0)
         X, old = (X - origin) / scale, (old - origin) / scale
-        features = random_features(key, X.shape[1], past.potentials.f.size)
-        potentials = dual_ascent(
+        features = random_features(keys.fixed, X.shape[1], past.potentials.f.size)
+        ascent = dual_ascent
+        if X.shape[0] > config.dual_batch:
+            ascent = partial(stochastic_ascent, keys.fresh, config.dual_batch)
+        potentials = ascent(
             past.potentials, features, X, old, gamma, config.dual_steps, weights=weights
         )
         value = dual_value(potentials, features, X, old, gamma, weights) * scale**2
@@ -157,7 +162,7 @@ class _Wasserstein(Proximity):
 
     def fitness(self, config: StrategyConfig, past: Memory, keys: Keys, sample: Sample) -> Fitness:
         X = sample.behaviors
-        each, distance, potentials = self.compare(config, past, keys.fixed, X, sample.kept)
+        each, distance, potentials = self.compare(config, past, keys, X, sample.kept)
         return mixed(config, sample, each), distance, past.add(X, potentials)
 
 

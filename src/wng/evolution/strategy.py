@@ -1,42 +1,33 @@
 r"""Evolution strategies with ask and tell, for any black box and any pytree of parameters.
 
 A strategy perturbs its parameters, θ̃_n = θ + σε_n, is told how good each member was and how it
-behaved, and moves θ. Two choices say how: the *proximity* (a distance to earlier behaviors that is
-added to the fitness) and the *geometry* (the metric that turns the gradient into a direction).
+behaved, and moves θ. Three choices say how: the *proximity* (a distance to earlier behaviors that
+is added to the fitness), the *geometry* (the metric that turns the gradient into a direction) and
+the *search* (whether σ learns, too).
 """
 
 import dataclasses
 from functools import partial
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 import optax
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, ArrayLike, Float, Int, PRNGKeyArray
+from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 
 from wng.estimator.basis import Basis
 from wng.estimator.checks import check_count, check_key, check_params
-from wng.evolution.axes import GEOMETRIES, PROXIMITIES
+from wng.evolution.axes import GEOMETRIES, PROXIMITIES, SEARCHES
 from wng.evolution.config import StrategyConfig
-from wng.evolution.fitness import SHAPINGS, Sample, es_gradient
-from wng.evolution.members import BASIS, FIXED, FRESH, key_for, member
+from wng.evolution.fitness import SHAPINGS, Sample, es_gradient, es_gradients
+from wng.evolution.members import BASIS, BLOCK, FIXED, FRESH, Noise, key_for, members
 from wng.evolution.methods import METHODS, TUNED
 from wng.evolution.proximity import Keys
+from wng.evolution.state import State
 from wng.runs.settings import check_names
 
 Metrics = dict[str, Array]
-
-
-class State(NamedTuple):
-    """All that a strategy remembers: a pytree that can be scanned, vmapped or saved."""
-
-    center: Float[Array, " p"]  # θ, flat
-    optimizer: Any
-    generation: Int[Array, ""]
-    key: PRNGKeyArray
-    past: Any  # what the proximity remembers; None also before the first `tell`
-    skipped: Int[Array, ""]  # generations without a step because the gradient was not finite
 
 
 class Strategy:
@@ -45,7 +36,8 @@ class Strategy:
     Args:
       params: θ at the start, any pytree of floating-point arrays.
       config: Settings; by default `defaults`, those of the class.
-      optimizer: Any optax optimizer, in place of Adam; it is given −Δθ.
+      optimizer: Any optax optimizer, in place of Adam (or of plain steps, if σ learns); it is given
+        −Δθ.
       basis: Fixed basis, such as `wng.polynomial_basis`, in place of a kernel basis.
       settings: Fields of the configuration to override.
 
@@ -53,6 +45,7 @@ class Strategy:
       config: Settings with the overrides, and σ as it is used.
       proximity: The object that `config.proximity` names.
       geometry: The object that `config.geometry` names.
+      search: The object that `config.search` names.
     """
 
     defaults: ClassVar[StrategyConfig] = StrategyConfig()
@@ -81,11 +74,12 @@ class Strategy:
         self.proximity = PROXIMITIES.find(self.config.proximity)
         self.geometry = GEOMETRIES.find(self.config.geometry)
         self.geometry.check(self.config, basis)
-        adam = optax.adam(self.config.learning_rate)
-        self._optimizer, self._basis = adam if optimizer is None else optimizer, basis
+        self.search = SEARCHES.find(self.config.search)
+        self._optimizer = self.search.optimizer(self.config) if optimizer is None else optimizer
+        self._basis = basis
         self._ask_one = jax.jit(self._member)  # both compiled, so that they round alike
         self._ask_all = jax.jit(
-            lambda state: jax.vmap(partial(self._member, state))(jnp.arange(self.config.population))
+            lambda state: jax.vmap(self._unravel)(self._members(state, 0, self.config.population))
         )
         self._tell_all = jax.jit(self._update)
 
@@ -109,18 +103,31 @@ class Strategy:
             check_count(behavior_size, "behavior_size", 1)
             past = self.proximity.empty(self.config, behavior_size)
         optimizer, zero = self._optimizer.init(self._unravel(self._flat)), jnp.zeros((), int)
-        return State(self._flat, optimizer, zero, key, past, skipped=zero)
+        sigma = self.search.start(self.config, self._flat)
+        lowest = jnp.asarray(-jnp.inf, float)
+        return State(self._flat, sigma, optimizer, zero, key, past, zero, self._flat, lowest)
 
     def params(self, state: State) -> Any:
         """Return θ as a pytree like the one the strategy was made with."""
         return self._unravel(state.center)
+
+    def best(self, state: State) -> tuple[Any, Array]:
+        """Return the member with the highest return so far, as a pytree, and that return.
+
+        Before the first `tell`, θ and −∞. Where returns are noisy, `params` is the better choice.
+        """
+        return self._unravel(state.best), state.best_return
 
     def member(self, state: State, number: int | Array) -> Any:
         """Return one member of the generation, the same as row `number` of `ask`."""
         return self._ask_one(state, number)
 
     def _member(self, state: State, number: int | Array) -> Any:
-        return self._unravel(member(self.config, state.key, state.generation, state.center, number))
+        pair = self._members(state, number // 2 * 2, 2)  # made as in `ask`, so that it rounds alike
+        return self._unravel(pair[number % 2])
+
+    def _members(self, state: State, first: int | Array, number: int) -> Float[Array, "n p"]:
+        return members(self.config, *state.source, first, number)
 
     def ask(self, state: State) -> tuple[Any, State]:
         """Return the members of this generation: leaves have a leading [population] axis.
@@ -137,7 +144,8 @@ class Strategy:
         Args:
           state: State that `ask` returned.
           candidates: Members that were evaluated: those of `ask`, changed if need be (for
-            example clipped to bounds).
+            example clipped to bounds). None stands for those of `ask` unchanged, which are then
+            made again in blocks, so that they need not fit into memory together.
           returns: One number for each member. Members whose return or behavior is not finite are
             dropped and counted.
           behaviors: One vector for each member; used only if `needs_behaviors`.
@@ -154,7 +162,7 @@ class Strategy:
         expected = jax.tree.map(
             lambda leaf: (population, *jnp.shape(leaf)), self._unravel(self._flat)
         )
-        if jax.tree.map(jnp.shape, candidates) != expected:
+        if candidates is not None and jax.tree.map(jnp.shape, candidates) != expected:
             raise ValueError(
                 "candidates must be the parameters of all members as ask() returned them: the "
                 f"same pytree, with a leading axis of {population}."
@@ -188,22 +196,30 @@ class Strategy:
                 f"behaviors have length {X.shape[1]}, which is not the length of those told "
                 "before: use one embedding for all generations."
             )
-        noise = jax.vmap(lambda tree: ravel_pytree(tree)[0])(candidates) - state.center
-        finite = [jnp.isfinite(x).all(axis=1) for x in (noise, X)]
-        kept = jnp.isfinite(returns) & finite[0] & finite[1]
+        kept = jnp.isfinite(returns) & jnp.isfinite(X).all(axis=1)
+        noise = self._noise(state, candidates, kept)
+        kept = noise.kept
+        sigma = config.sigma if state.sigma is None else state.sigma
         sample = Sample(
             returns=SHAPINGS[config.shaping](returns, kept),
-            noise=jnp.where(kept[:, None], noise, 0),
+            noise=noise,
             behaviors=jnp.where(kept[:, None], X, X[jnp.argmax(kept)]),
             kept=kept,
+            sigma=sigma,
         )
         new_key = partial(key_for, state.key, generation=state.generation)
         keys = Keys(fixed=key_for(state.key, FIXED, 0), fresh=new_key(FRESH))
         fitness, distance, past = self.proximity.fitness(config, state.past, keys, sample)
-        gradient = es_gradient(sample, fitness, config.sigma)
+        spread = state.sigma
+        if spread is None:
+            gradient = of_sigma = es_gradient(sample, fitness)
+        else:
+            gradient, of_sigma = es_gradients(sample, fitness)
         direction, epsilon = self.geometry.direction(
             config, new_key(BASIS), gradient, sample, self._basis
         )
+        if spread is not None:
+            direction, spread = self.search.step(config, spread, direction, of_sigma)
         norm = jnp.linalg.norm(direction)
         if config.max_norm:
             factor = config.max_norm / jnp.maximum(norm, 1e-30)
@@ -213,11 +229,19 @@ class Strategy:
         step, optimizer = self._optimizer.update(self._unravel(-direction), state.optimizer, params)
         center = ravel_pytree(optax.apply_updates(params, step))[0]
         good = jnp.isfinite(center).all() & jnp.isfinite(norm) & kept.any()
-        center, optimizer, past = jax.tree.map(
+        if spread is not None:
+            good &= jnp.isfinite(spread).all()
+        center, spread, optimizer, past = jax.tree.map(
             lambda new, old: jnp.where(good, new, old),
-            (center, optimizer, past),
-            (state.center, state.optimizer, state.past),
+            (center, spread, optimizer, past),
+            (state.center, state.sigma, state.optimizer, state.past),
         )
+        first = jnp.argmax(jnp.where(kept, returns, -jnp.inf))
+        better = kept[first] & (returns[first] > state.best_return)
+        best = {
+            "best": jnp.where(better, self._row(state, candidates, first), state.best),
+            "best_return": jnp.where(better, returns[first], state.best_return),
+        }
         left = jnp.where(kept, returns, jnp.nan)
         metrics = {
             "population_mean": jnp.nanmean(left),
@@ -229,9 +253,30 @@ class Strategy:
             "alignment": gradient @ direction / (jnp.linalg.norm(gradient) * norm + 1e-30),
             "epsilon": epsilon,
             "distance": distance,
+            "sigma": jnp.sqrt(jnp.mean(jnp.square(sigma))),
         }
         counts = {"generation": state.generation + 1, "skipped": state.skipped + ~good}
-        return state._replace(center=center, optimizer=optimizer, past=past, **counts), metrics
+        learned = {"center": center, "sigma": spread, "optimizer": optimizer, "past": past}
+        return state._replace(**learned, **counts, **best), metrics
+
+    def _row(self, state: State, candidates: Any, number: Array) -> Float[Array, " p"]:
+        """One member, flat."""
+        if candidates is None:
+            return ravel_pytree(self._member(state, number))[0]
+        return ravel_pytree(jax.tree.map(lambda x: x[number], candidates))[0]
+
+    def _noise(self, state: State, candidates: Any, kept: Array) -> Noise:
+        """θ̃_n − θ; members whose parameters are not finite are left out as well."""
+        number = self.config.population
+        if candidates is None:
+            block = min(number, max(2, BLOCK // state.center.size // 2 * 2))
+            return Noise(
+                lambda first: self._members(state, first, block) - state.center, kept, block
+            )
+        rows = jax.vmap(lambda tree: ravel_pytree(tree)[0])(candidates) - state.center
+        kept &= jnp.isfinite(rows).all(axis=1)
+        rows = jnp.where(kept[:, None], rows, 0)
+        return Noise(lambda first: rows, kept, number)
 
 
 def _method_class(key: str) -> type[Strategy]:
@@ -242,4 +287,6 @@ def _method_class(key: str) -> type[Strategy]:
     return type(key.upper(), (Strategy,), {"__doc__": about, "defaults": defaults})
 
 
-ES, NSRES, BGES, WNES, BGWNES = map(_method_class, ("es", "nsres", "bges", "wnes", "bgwnes"))
+ES, NSRES, BGES, WNES, BGWNES, SNES, WSNES = map(
+    _method_class, ("es", "nsres", "bges", "wnes", "bgwnes", "snes", "wsnes")
+)

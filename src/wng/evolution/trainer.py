@@ -12,13 +12,14 @@ from jax.flatten_util import ravel_pytree
 
 from wng import envs
 from wng.behavior.embedding import Embedding, as_embedding, find_embedding
-from wng.evolution.axes import GEOMETRIES, PROXIMITIES
+from wng.evolution.axes import GEOMETRIES, PROXIMITIES, SEARCHES
 from wng.evolution.config import EvolutionConfig
 from wng.evolution.episodes import Episodes, Setup, behavior_size
 from wng.evolution.maps import keep_map
 from wng.evolution.policies import Policy
 from wng.evolution.population import Assignment, Population, strategy_key
-from wng.evolution.strategy import State, Strategy
+from wng.evolution.state import State
+from wng.evolution.strategy import Strategy
 from wng.runs.checkpoint import check_info
 from wng.runs.executor import Executor, LocalExecutor
 from wng.runs.record import Row
@@ -61,8 +62,13 @@ class EvolutionTrainer:
         check_memory(
             f"an episode of horizon={self.horizon} steps", self.horizon * spec.observation_size
         )
-        axes = PROXIMITIES.find(config.proximity), GEOMETRIES.find(config.geometry)
-        self.strategy = _shared_strategy(config, self.policy, *axes)
+        self.strategy = _shared_strategy(
+            config,
+            self.policy,
+            PROXIMITIES.find(config.proximity),
+            GEOMETRIES.find(config.geometry),
+            SEARCHES.find(config.search),
+        )
         self.map = self.resolved.map
         setup = Setup(self.policy, chosen, self.horizon, config.action_noise)
         self._behavior_size = behavior_size(setup)
@@ -117,11 +123,11 @@ class EvolutionTrainer:
     def iterate(self) -> Row:
         """Run one generation and return its row of metrics."""
         start = time.perf_counter()
-        members, state = self.strategy.ask(self.state)
-        episodes = self.population(state.center, self.iteration)
+        state = self.state
+        episodes = self.population(state.center, state.sigma, self.iteration)
         evaluated = time.perf_counter()
         state, metrics = self.strategy.tell(
-            state, members, episodes.returns[:-1], episodes.behaviors[:-1]
+            state, None, episodes.returns[:-1], episodes.behaviors[:-1]
         )
         numbers = {name: float(value) for name, value in jax.device_get(metrics).items()}
         skipped = int(state.skipped)

@@ -1,0 +1,67 @@
+"""Our strategies behind the interface of evosax, so that code written for it runs them."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from wng.evolution.state import State
+from wng.evolution.strategy import Metrics, Strategy
+
+
+def flat_members(population: Any) -> Float[Array, "N p"]:
+    """Return the parameters of each member as one vector: the behavior x."""
+    return jax.vmap(lambda tree: ravel_pytree(tree)[0])(population)
+
+
+class EvosaxAdapter:
+    """A strategy that minimizes, with the methods of an evosax algorithm.
+
+    All methods are pure functions, for `jit`, `vmap` and `scan`.
+
+    Args:
+      strategy: Any strategy, such as `wng.WSNES(solution, population=50)`.
+      behavior_fn: Function from the population to behaviors [N, d]; by default the parameters.
+    """
+
+    default_params = None  # settings belong to the strategy
+
+    def __init__(
+        self, strategy: Strategy, behavior_fn: Callable[[Any], Float[Array, "N d"]] = flat_members
+    ):
+        self.strategy, self.behavior_fn = strategy, behavior_fn
+        self.population_size = strategy.config.population
+
+    def init(self, key: PRNGKeyArray, mean: Any, params: Any = None) -> State:
+        """Return the state before the first generation, with θ at `mean`.
+
+        All random numbers follow from `key`; the keys of `ask` and `tell` are not used.
+        """
+        copies = jax.tree.map(lambda x: jnp.stack([x] * self.population_size), mean)
+        size = jax.eval_shape(self.behavior_fn, copies).shape[1]
+        center = ravel_pytree(mean)[0]
+        return self.strategy.init(key, size)._replace(center=center, best=center)
+
+    def ask(self, key: PRNGKeyArray, state: State, params: Any = None) -> tuple[Any, State]:
+        """Return the members of this generation, and the state."""
+        return self.strategy.ask(state)
+
+    def tell(
+        self,
+        key: PRNGKeyArray,
+        population: Any,
+        fitness: Float[Array, " N"],
+        state: State,
+        params: Any = None,
+    ) -> tuple[State, Metrics]:
+        """Move θ toward members of low fitness; return the state, and metrics of the generation."""
+        behaviors = self.behavior_fn(population) if self.strategy.needs_behaviors else None
+        state, metrics = self.strategy.tell(state, population, -jnp.asarray(fitness), behaviors)
+        return state, metrics | {"best_fitness": -state.best_return}
+
+    def get_mean(self, state: State) -> Any:
+        """Return θ as a pytree."""
+        return self.strategy.params(state)

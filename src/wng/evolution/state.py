@@ -1,0 +1,24 @@
+"""The state of a strategy between generations."""
+
+from typing import Any, NamedTuple
+
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+
+class State(NamedTuple):
+    """All that a strategy remembers: a pytree that can be scanned, vmapped or saved."""
+
+    center: Float[Array, " p"]  # θ, flat
+    sigma: Float[Array, " p"] | None  # σ of each parameter; None if it is fixed
+    optimizer: Any
+    generation: Int[Array, ""]
+    key: PRNGKeyArray
+    past: Any  # what the proximity remembers; None also before the first `tell`
+    skipped: Int[Array, ""]  # generations without a step because the gradient was not finite
+    best: Float[Array, " p"]  # member with the highest return so far; θ before the first `tell`
+    best_return: Float[Array, ""]
+
+    @property
+    def source(self) -> tuple[PRNGKeyArray, Array, Array, Array | None]:
+        """What the members of this generation are made from."""
+        return self.key, self.generation, self.center, self.sigma
