@@ -85,7 +85,7 @@ def test_the_gradient_of_sigma_is_the_slope_of_the_mean_return(x64: None) -> Non
 # Steps
 
 
-def told(search: str, sigma=SIGMA, rate: float = 0.0, shaping: str = "utilities", seed: int = 0):
+def told(search: str, sigma=SIGMA, rate: float = 0.0, seed: int = 0, **settings):
     """One generation on the quadratic: θ and σ before and after, ε and shaped returns."""
     es = wng.Strategy(
         jnp.array(MEAN),
@@ -93,7 +93,7 @@ def told(search: str, sigma=SIGMA, rate: float = 0.0, shaping: str = "utilities"
         population=50,
         learning_rate=1.0,
         sigma_rate=rate,
-        shaping=shaping,
+        **{"shaping": "utilities"} | settings,
     )
     state = es.init(jax.random.key(seed))._replace(sigma=jnp.asarray(sigma, float))
     candidates, state = es.ask(state)
@@ -120,15 +120,18 @@ def test_fisher_is_separable_nes(x64: None) -> None:
     assert float(metrics["sigma"]) == pytest.approx(np.sqrt(np.mean(SIGMA**2)))
 
 
-def test_wasserstein_solves_with_the_damped_metric(x64: None) -> None:
-    """Against the dense metric in (θ, σ): ¼(I/s² + 3F), F = diag(1/σ², 2/σ²)."""
-    after, _, eps, returns = told("wasserstein", rate=0.1)
+@pytest.mark.parametrize("c", [3.0, 0.0])
+def test_wasserstein_solves_with_the_damped_metric(x64: None, c: float) -> None:
+    """Against the dense metric in (θ, σ): (I/s² + cF)/(1 + c), F = diag(1/σ², 2/σ²)."""
+    # At c = 0 the steps of θ and ln σ are long: a small rate keeps σ within its bound.
+    rate = 0.1 if c else 1e-4
+    after, _, eps, returns = told("wasserstein", rate=rate, search_damping=c)
     u = shaped(returns) / 50
     g = np.concatenate([u @ eps / SIGMA, u @ (eps**2 - 1) / SIGMA])
     fisher = np.diag(np.concatenate([1 / SIGMA**2, 2 / SIGMA**2]))
-    step = np.linalg.solve(0.25 * (np.eye(6) / np.mean(SIGMA**2) + 3 * fisher), g)
+    step = np.linalg.solve((np.eye(6) / np.mean(SIGMA**2) + c * fisher) / (1 + c), g)
     np.testing.assert_allclose(np.array(after.center) - MEAN, step[:3], rtol=1e-6)
-    np.testing.assert_allclose(np.log(after.sigma / SIGMA), 0.1 * step[3:] / SIGMA, rtol=1e-6)
+    np.testing.assert_allclose(np.log(after.sigma / SIGMA), rate * step[3:] / SIGMA, rtol=1e-6)
 
 
 def test_where_all_sigma_are_equal_the_mean_moves_alike(x64: None) -> None:

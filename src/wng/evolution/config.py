@@ -39,6 +39,9 @@ class StrategyConfig:
     sigma_rate: float = 0.0
     """Learning rate of σ if the search distribution learns; 0 uses (3 + ln p)/(5√p) for p
     parameters, 1.5 times that with search=wasserstein."""
+    search_damping: float = 3.0
+    """Weight of the Fisher metric, beside 1 for the Wasserstein metric, with search=wasserstein; 0
+    is the Wasserstein metric alone, in which a parameter with a small σ takes long steps."""
     max_norm: float = 0.0
     """Largest norm of the direction before Adam; 0 turns clipping off."""
     fixed_norm: bool = False
@@ -113,7 +116,7 @@ LIMITS = Limits(
     at_least={"horizon": 0, "population": 2},
     any_sign=("delta", "beta"),
     at_most_one=("delta",),
-    may_be_zero=("max_norm", "action_noise", "sigma", "sigma_rate"),
+    may_be_zero=("max_norm", "action_noise", "sigma", "sigma_rate", "search_damping"),
 )
 # Groups of flags in --help, by the first setting of each.
 GROUPS = {

@@ -1,6 +1,6 @@
 r"""From returns to a gradient.
 
-    ĝ = 1/(Nσ²) Σ_n F_n (θ̃_n − θ)      (eq. `ES_gradient`)
+    ĝ = 1/(Nσ²) Σ_n F_n (θ̃_n − θ)      (eq. 13)
 
 is an unbiased estimate of ∇_θ E[F(θ + σε)] for any F that does not depend on the sample; σ is a
 standard deviation (the paper calls it a variance in one place, and divides by Nσ). F is a return
@@ -68,7 +68,7 @@ SHAPINGS: dict[Shaping, Callable[[Array, Array], Array]] = {
 
 
 def es_gradient(sample: Sample, fitness: Float[Array, " N"]) -> Float[Array, " p"]:
-    """Estimate ĝ, the gradient in θ of the expected fitness under N(θ, σ²I)  (eq. `ES_gradient`).
+    """Estimate ĝ, the gradient in θ of the expected fitness under N(θ, σ²I)  (eq. 13).
 
     `fitness` is F_n, 0 for members that are left out.
     """

@@ -1,6 +1,6 @@
 r"""Geometries: which metric turns the gradient ĝ into a direction Δθ.
 
-    Δθ = (1 − δ) ĝ + δ ε ĝ^W,     ĝ^W = (Ĝ + εI)⁻¹ ĝ      (eq. `update_gradient_ES`)
+    Δθ = (1 − δ) ĝ + δ ε ĝ^W,     ĝ^W = (Ĝ + εI)⁻¹ ĝ      (eq. 15)
 
 ε ĝ^W is ĝ without its part along directions that move behaviors: δ > 0 keeps behaviors near, δ < 0
 moves them on purpose. (The paper writes ĝ^W for ε ĝ^W; only the latter has the scale of ĝ.)
@@ -60,7 +60,7 @@ class _Wasserstein(Geometry):
             return g, jnp.zeros(())
         X = sample.behaviors
         basis = kernel_basis(key, X, config.num_basis) if basis is None else basis
-        J = sample.noise.sums(perturbation_weights(basis, X))  # eq. `ES_jacobian`
+        J = sample.noise.sums(perturbation_weights(basis, X))  # eq. 14
         J = J / (config.population * sample.sigma**2)
         J = J * (config.population / jnp.maximum(sample.kept.sum(), 1))
         metric = WassersteinMetric(basis, X, J, rescale=config.rescale).spectrum

@@ -47,7 +47,7 @@ class _Fisher(Search):
 
     haste = 1.0  # multiple of their learning rate of σ
 
-    def information(self, sigma: Vector) -> tuple[Vector, Vector]:
+    def information(self, config: StrategyConfig, sigma: Vector) -> tuple[Vector, Vector]:
         """Return the diagonals of the metric, for θ and for ln σ."""
         return information("fisher", "log-diagonal", jnp.log(sigma))
 
@@ -60,7 +60,7 @@ class _Fisher(Search):
     def step(
         self, config: StrategyConfig, sigma: Vector, direction: Vector, of_sigma: Vector
     ) -> tuple[Vector, Vector]:
-        of_mean, of_log = self.information(sigma)
+        of_mean, of_log = self.information(config, sigma)
         rate = config.sigma_rate or self.haste * (3 + np.log(sigma.size)) / (5 * sigma.size**0.5)
         # No step changes σ by more than a factor e; σ, 1/σ² and σ² stay finite.
         log_step = jnp.clip(rate * sigma * of_sigma / of_log, -1, 1)
@@ -75,20 +75,20 @@ class _Wasserstein(_Fisher):
     grows as 1/σ when returns are on a scale of their own. So lengths are measured in units of the
     present scale of the distribution, s = √(mean σ²): the metric is I/s². In it, though, a
     coordinate with σ_i ≪ s would move by many times σ_i, on the noise of its estimate alone. The
-    Fisher metric, which bounds a step by σ_i, damps that: ¼(G_W/s² + 3G_F). The ¼ lets θ move as
-    in separable NES where all σ are equal. `benchmarks/tune_search.py` compares it with others.
+    Fisher metric, which bounds a step by σ_i, damps that: (G_W/s² + cG_F)/(1 + c), c being
+    `search_damping`. The 1 + c lets θ move as in separable NES where all σ are equal.
+    `benchmarks/tune_search.py` compares it with others.
     """
 
     haste = 1.5
 
-    def information(self, sigma: Vector) -> tuple[Vector, Vector]:
-        scale = jnp.mean(sigma**2)
-        pairs = zip(
-            information("wasserstein", "log-diagonal", jnp.log(sigma)),
-            super().information(sigma),
-            strict=True,
+    def information(self, config: StrategyConfig, sigma: Vector) -> tuple[Vector, Vector]:
+        scale, c = jnp.mean(sigma**2), config.search_damping
+        wasserstein = information("wasserstein", "log-diagonal", jnp.log(sigma))
+        fisher = super().information(config, sigma)
+        of_mean, of_log = (
+            (w / scale + c * f) / (1 + c) for w, f in zip(wasserstein, fisher, strict=True)
         )
-        of_mean, of_log = ((wasserstein / scale + 3 * fisher) / 4 for wasserstein, fisher in pairs)
         return of_mean, of_log
 
 
