@@ -69,11 +69,11 @@ def play(trainers: Sequence[Trainer]) -> tuple[np.ndarray, np.ndarray]:
     program, horizon = first.learner.program, first.spec.max_episode_steps
 
     def episode(networks: Any, moments: Any) -> tuple[jax.Array, jax.Array]:
-        key = jax.random.key(0)
+        key, zero = jax.random.key(0), jnp.zeros(())
 
         def step(carry: Any, t: jax.Array) -> tuple[Any, Any]:
             state, seen = carry
-            action = program.actions(networks, moments, seen[None], 0, deterministic=True)[0]
+            action = program.actions(networks, moments, seen[None], zero, deterministic=True)[0]
             *after, reward, _, _ = vector.step_one(jax.random.fold_in(key, t), state, action)
             return tuple(after), (reward, after[1][:2])
 
@@ -127,7 +127,7 @@ def main() -> None:
     if not data.exists():
         data.write_text(",".join(HEADER) + "\n")
     for name in () if args.report else VARIANTS:
-        paths = dict(np.load(kept)) if kept.exists() else {}
+        paths: dict[str, Any] = dict(np.load(kept)) if kept.exists() else {}
         if name in paths:
             continue
         blocks = [
@@ -139,8 +139,8 @@ def main() -> None:
                 csv.writer(file).writerows(
                     [f"{x:.6g}" if isinstance(x, float) else x for x in row] for row in rows
                 )
-        found = np.concatenate([path for _, path in results]).astype(np.float32)
-        np.savez_compressed(kept, **paths, **{name: found})
+        paths[name] = np.concatenate([path for _, path in results]).astype(np.float32)
+        np.savez_compressed(kept, **paths)
         print(name, "done", flush=True)
     report(args.out)
 
