@@ -22,6 +22,7 @@ from scipy.stats import binomtest
 from wng import envs
 from wng.agents.registry import EVOLUTION
 from wng.behavior.embedding import find_embedding
+from wng.envs.jax_vector import JaxVector
 from wng.evolution.episodes import Rows, Setup, behavior_size, episodes_key
 from wng.evolution.evaluators import compiled_episodes
 from wng.evolution.policies import Policy
@@ -46,7 +47,8 @@ def train(method: str, settings: str, env_id: str, seeds: range, generations: in
     setup = Setup(policy, find_embedding(config.embedding), horizon, config.action_noise)
     strategy = Strategy(policy.init(jax.random.key(0)), config)
     population = config.population
-    play = compiled_episodes(env.jax_env, Rows(0, population + 1, population), setup)
+    vector = JaxVector(env.jax_env, spec)
+    play = compiled_episodes(vector, Rows(0, population + 1, population), setup)
 
     def one(seed: Any) -> jax.Array:
         params = policy.init(jax.random.fold_in(jax.random.key(seed), 2))
