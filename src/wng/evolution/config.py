@@ -58,8 +58,8 @@ class StrategyConfig:
     dual_steps: int = 100
     """proximity=wasserstein: ascent steps on the test functions per generation."""
     dual_batch: int = 100
-    """proximity=wasserstein: members, and as many earlier ones, in each of these steps; all of them
-    where the population is no larger."""
+    """proximity=wasserstein: number of members, and of earlier ones, that each of these steps looks
+    at; all of them if the population is no larger."""
     archive: int = 1000
     """proximity=novelty: number of past behaviors in the archive."""
     neighbors: int = 10

@@ -36,7 +36,7 @@ class Search:
         `direction` is what the geometry made of ĝ, and `of_sigma` is ĝ_σ. Called only if `start`
         returns σ.
         """
-        raise NotImplementedError
+        return direction, sigma
 
 
 class _Fisher(Search):
