@@ -23,7 +23,7 @@ from wng import envs
 from wng.agents.registry import EVOLUTION
 from wng.behavior.embedding import find_embedding
 from wng.envs.jax_vector import JaxVector
-from wng.evolution.episodes import Rows, Setup, behavior_size, episodes_key
+from wng.evolution.episodes import Episodes, Rows, Setup, behavior_size, episodes_key
 from wng.evolution.evaluators import compiled_episodes
 from wng.evolution.policies import Policy
 from wng.evolution.population import strategy_key
@@ -60,9 +60,10 @@ def train(method: str, settings: str, env_id: str, seeds: range, generations: in
             center = strategy.params(state)
             rows = jax.tree.map(lambda m, c: jnp.concatenate([m, c[None]]), members, center)
             key = jax.random.fold_in(episodes_key(seed), number)
-            returns, behaviors, _, final, _ = play(rows, key)
-            state, _ = strategy.tell(state, members, returns[:-1], behaviors[:-1])
-            return state, jnp.append(final[-1, :2], returns[-1])
+            found = Episodes._make(play(rows, None, key))
+            told = found.returns[:-1], found.behaviors[:-1]
+            state, _ = strategy.tell(state, members, *told)
+            return state, jnp.append(found.final_observations[-1, :2], found.returns[-1])
 
         return jax.lax.scan(generation, state, jnp.arange(generations))[1]
 

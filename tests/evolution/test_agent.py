@@ -345,7 +345,7 @@ def test_presets_by_task() -> None:
 def test_the_noise_of_the_papers_runs_has_norm_one(settings: str) -> None:
     """The code divides each perturbation by its norm: σ = 1/√p, from the policy."""
     agent = wng.Agent(ENV, "wnes", 0, settings=settings)
-    members, _ = agent.trainer.strategy.ask(agent.trainer.state)
+    members, _ = agent.trainer.strategy.ask(agent.trainer.state.strategy)
     noise = [np.ravel(m - c) for m, c in zip(
         *(jax.tree.leaves(tree) for tree in (members, agent.params)), strict=True)]  # fmt: skip
     sizes = sum(leaf.size for leaf in jax.tree.leaves(agent.params))

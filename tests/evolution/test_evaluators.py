@@ -10,6 +10,7 @@ from evolution.small_envs import HORIZON, mean_state
 from wng import envs
 from wng.behavior.embedding import EMBEDDINGS, Embedding, Trajectory
 from wng.envs import workers
+from wng.envs.moments import Moments
 from wng.envs.walls.point import PointTask
 from wng.envs.worker import episode_seed
 from wng.evolution.episodes import Episodes, Rows, Setup, behavior_size
@@ -81,14 +82,15 @@ def evaluate(
     noise: float = 0.0,
     seed: int = 0,
     generation: int = 0,
+    moments: Moments | None = None,
 ) -> Episodes:
     chosen = embedding if isinstance(embedding, Embedding) else EMBEDDINGS[embedding]
-    setup = Setup(policy or policy_for(env_id), chosen, horizon, noise)
+    setup = Setup(policy or policy_for(env_id), chosen, horizon, noise, moments is not None)
     rows = everyone(len(jax.tree.leaves(members)[0]))
     evaluator = make_evaluator(envs.resolve(env_id, "gymnasium"), setup, rows, seed, backend)
     try:
         assert backend in ("auto", evaluator.backend)
-        return evaluator(members, generation)
+        return evaluator(members, moments, generation)
     finally:
         evaluator.close()
 
@@ -295,11 +297,33 @@ def test_a_stepper_may_be_used_again_for_an_earlier_generation() -> None:
     members = random_members(policy, 4)
     setup = Setup(policy, EMBEDDINGS["final-state"], 8, action_noise=0.1)
     evaluator = make_evaluator(envs.resolve(COUNTER), setup, everyone(4), 0, "gymnasium")
-    first = [evaluator(members, generation) for generation in (0, 3, 5)]
-    again = [evaluator(members, generation) for generation in (5, 3, 0)]
+    first = [evaluator(members, None, generation) for generation in (0, 3, 5)]
+    again = [evaluator(members, None, generation) for generation in (5, 3, 0)]
     evaluator.close()
     for one, other in zip(first, again[::-1], strict=True):
         assert_same(one, other)
+
+
+@pytest.mark.parametrize("backend", LINE_BACKENDS)
+def test_policies_see_normalized_observations(backend: str) -> None:
+    """A policy tanh(w·(x − m)/s) by hand, clipped at the end; the moments are of what was seen."""
+    env_id = f"{MODULE}Line-v0"
+    policy = policy_for(env_id, hidden=())
+    weights = np.array([[[0.3, -0.2]], [[-0.6, 0.4]], [[0.0, 0.0]]], np.float32)
+    moments = Moments(jnp.array([0.5, 2.0]), jnp.array([4.0, 0.25]), jnp.array(7.0))
+    found = evaluate(env_id, [{"weight": weights}], backend, policy=policy, moments=moments)
+    for member, (w,) in enumerate(weights):
+        x, path = np.zeros(2), []
+        for t in range(HORIZON):
+            seen = np.clip((x - [0.5, 2]) / [2, 0.5], -10, 10)
+            x = np.array([x[0] + np.tanh(w @ seen), t + 1])
+            path.append(x)
+            if x[0] >= 2:
+                break
+        assert found.lengths[member] == len(path)
+        np.testing.assert_allclose(found.final_observations[member], x, rtol=1e-5)
+        np.testing.assert_allclose(found.means[member], np.mean(path, axis=0), rtol=1e-5)
+        np.testing.assert_allclose(found.variances[member], np.var(path, axis=0), rtol=1e-4)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,8 @@ def episodes(seed: int, members: int = 5, steps: int = 3) -> Episodes:
     finals = rng.normal(size=(members + 1, 4)).astype(np.float32)
     path = rng.normal(size=(steps, 4)).astype(np.float32)
     zeros = np.zeros(members + 1)
-    return Episodes(zeros, zeros[:, None], zeros, finals, path)
+    nothing = np.zeros((members + 1, 0))
+    return Episodes(zeros, zeros[:, None], zeros, finals, nothing, nothing, path)
 
 
 def test_what_is_kept_comes_back_in_order(tmp_path) -> None:

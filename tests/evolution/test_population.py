@@ -65,7 +65,17 @@ def trained(
 
 
 def digest(trainer: EvolutionTrainer) -> str:
-    return hashlib.sha256(np.asarray(trainer.state.center).tobytes()).hexdigest()
+    return hashlib.sha256(np.asarray(trainer.state.strategy.center).tobytes()).hexdigest()
+
+
+def test_moments_of_observations_travel_along() -> None:
+    settings = {"backend": "gymnasium", "normalize_observations": True}
+    whole, rows = trained(LINE, None, **settings)
+    pieces, same = trained(LINE, Pieces(3), **settings)
+    np.testing.assert_equal(same, rows)
+    assert digest(pieces) == digest(whole) != digest(trained(LINE, None, backend="gymnasium")[0])
+    moments = (trainer.state.observation_moments for trainer in (whole, pieces))
+    jax.tree.map(np.testing.assert_array_equal, *moments)
 
 
 @pytest.mark.parametrize(
@@ -97,9 +107,9 @@ def test_a_sigma_that_learns_travels_along() -> None:
     whole, rows = trained(LINE, None, **settings)
     pieces, same = trained(LINE, some, **settings)
     np.testing.assert_equal(same, rows)
-    np.testing.assert_array_equal(pieces.state.sigma, whole.state.sigma)
+    np.testing.assert_array_equal(pieces.state.strategy.sigma, whole.state.strategy.sigma)
     assert len({row["sigma"] for row in rows}) == 3
-    size = 4 * whole.state.center.size  # bytes, once in each of three generations
+    size = 4 * whole.state.strategy.center.size  # bytes, once in each of three generations
     assert some.sent - fixed.sent == pytest.approx(3 * size, abs=3 * 200)
 
 
@@ -123,7 +133,7 @@ def test_rows_round_alike_in_batches_of_every_size() -> None:
 def test_what_is_evaluated_is_what_was_asked_for() -> None:
     """Blocks make their members themselves: those of `ask`, and the center after them."""
     trainer, _ = trained(LINE, Pieces(4), backend="jax")
-    members, state = trainer.strategy.ask(trainer.state)
+    members, state = trainer.strategy.ask(trainer.state.strategy)
     center = np.asarray(state.center)
     made = [block._make(center, None, block._key, 3) for block in trainer.population.blocks]
     rows = [block._rows for block in trainer.population.blocks]
@@ -143,7 +153,7 @@ def test_what_travels_back_does_not_depend_on_the_parameters() -> None:
     small, large = Pieces(3), Pieces(3)
     few, _ = trained(LINE, small, 1, backend="gymnasium")
     many, _ = trained(LINE, large, 1, backend="gymnasium", hidden=(64, 64), policy="dense")
-    sizes = few.state.center.size, many.state.center.size
+    sizes = few.state.strategy.center.size, many.state.strategy.center.size
     assert sizes[1] > 100 * sizes[0]
     assert small.returned == large.returned
     assert large.sent - small.sent == pytest.approx(4 * (sizes[1] - sizes[0]), abs=32)  # once

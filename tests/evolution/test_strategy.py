@@ -344,7 +344,7 @@ def test_an_axis_of_ones_own_in_a_run(monkeypatch) -> None:
     def end(**axes) -> np.ndarray:
         trainer = EvolutionTrainer(envs.resolve(ENV), preset("es", **TINY, **axes), 0)
         trainer.iterate()
-        return np.array(trainer.state.center - trainer.initial_state().center)
+        return np.array(trainer.state.strategy.center - trainer.initial_state().strategy.center)
 
     monkeypatch.setitem(GEOMETRIES, "mine", Geometry())
     np.testing.assert_array_equal(end(geometry="mine"), end())

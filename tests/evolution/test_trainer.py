@@ -25,7 +25,7 @@ def trainer(
 
 
 def center(trained: EvolutionTrainer) -> np.ndarray:
-    return np.asarray(trained.state.center)
+    return np.asarray(trained.state.strategy.center)
 
 
 def assert_same(a: EvolutionTrainer, b: EvolutionTrainer) -> None:
@@ -92,11 +92,11 @@ def test_the_row_is_what_the_episodes_were() -> None:
     told = []
 
     class Known:
-        def __call__(self, members, generation: int) -> Episodes:
+        def __call__(self, members, moments, generation: int) -> Episodes:
             returns = rng.normal(size=9).astype(np.float32)
             x = rng.uniform(0, 28, size=(9, 4)).astype(np.float32)
             told.append((generation, returns, x))
-            real = evaluate(members, generation)
+            real = evaluate(members, moments, generation)
             lengths = np.arange(1, 10)
             return real._replace(returns=returns, final_observations=x, lengths=lengths)
 
@@ -130,10 +130,10 @@ def test_members_are_the_center_and_noise_of_size_sigma() -> None:
     evaluate, seen = trained.population.blocks[0].evaluator, []
 
     class Watch:
-        def __call__(self, members, generation: int) -> Episodes:
+        def __call__(self, members, moments, generation: int) -> Episodes:
             rows = [x.reshape(9, -1) for x in jax.tree.leaves(members)]
             seen.append(np.concatenate(rows, axis=1))
-            return evaluate(members, generation)
+            return evaluate(members, moments, generation)
 
     trained.population.blocks[0].evaluator = Watch()
     noise = []
@@ -163,7 +163,41 @@ def test_what_is_not_finite_is_dropped_and_counted() -> None:
         assert np.isfinite(center(trained)).all()
         dropped.append(row["dropped"])
     assert 0 < min(dropped) <= max(dropped) < 64
-    assert int(trained.state.skipped) == trained.fruitless == 0
+    assert int(trained.state.strategy.skipped) == trained.fruitless == 0
+
+
+def test_observations_are_normalized_by_what_all_members_saw() -> None:
+    """Those whose episodes broke are left out; the center counts like a member."""
+    settings = {"backend": "gymnasium", "sigma": 1.0, "population": 64}
+    trained = trainer(f"{MODULE}Line-observation-v0", "es", normalize_observations=True, **settings)
+    batches: list[np.ndarray] = []
+    for _ in range(3):
+        row = trained.iterate()
+        assert 0 < row["dropped"] < 64
+        found = trained.episodes
+        assert found is not None
+        for mean, variance, length, value in zip(
+            found.means, found.variances, found.lengths, found.returns, strict=True
+        ):
+            if np.isfinite(value):  # any two numbers with this mean and variance stand for all
+                spread = np.sqrt(variance)
+                batches += [mean + spread, mean - spread] * int(length)
+        moments = trained.state.observation_moments
+        assert moments is not None
+        np.testing.assert_allclose(moments.mean, np.mean(batches, axis=0), rtol=1e-4)
+        np.testing.assert_allclose(moments.variance, np.var(batches, axis=0), rtol=1e-4)
+        assert moments.seen == len(batches) / 2
+
+    rows = np.array([[0.5, 3.0]], np.float32)
+    layers = trained.policy.layers(trained.params)
+    seen = (rows[0] - np.asarray(moments.mean)) / np.sqrt(moments.variance)
+    expected = trained.policy.act(layers, seen, np.zeros(1, np.float32))
+    np.testing.assert_allclose(trained.actions(trained.state, rows, None)[0], expected, rtol=1e-4)
+
+    resumed = trainer(f"{MODULE}Line-observation-v0", "es", normalize_observations=True, **settings)
+    resumed.restore(*trained.checkpoint())
+    assert_same(resumed, trained)
+    np.testing.assert_equal(without_times(resumed.iterate()), without_times(trained.iterate()))
 
 
 def test_generations_without_a_finite_return_stop_the_run() -> None:
@@ -194,7 +228,7 @@ def test_a_good_generation_is_a_new_start() -> None:
 
     class Sometimes:
         def __call__(self, members, generation):
-            episodes = evaluate(members, generation)
+            episodes = evaluate(members, moments, generation)
             returns = np.full_like(episodes.returns, np.nan)
             return episodes._replace(returns=returns) if next(bad) else episodes
 
@@ -267,7 +301,7 @@ def test_embeddings(embedding, size: int) -> None:
     trained = trainer(f"{MODULE}Line-v0", "es", backend="gymnasium", **chosen)
     trained.iterate()
     assert trained.episodes is not None
-    returns, behaviors, _, finals, _ = trained.episodes
+    returns, behaviors, _, finals, *_ = trained.episodes
     assert behaviors.shape == (9, size)
     if embedding == "final-state":
         np.testing.assert_array_equal(behaviors, finals)
@@ -286,7 +320,7 @@ def test_the_strategy_is_told_the_behaviors(embedding: str) -> None:
     trained = trainer(f"{MODULE}Line-v0", "nsres", backend="gymnasium", embedding=embedding)
     trained.iterate()
     assert trained.episodes is not None
-    kept = np.asarray(trained.state.past.behaviors)[0]
+    kept = np.asarray(trained.state.strategy.past.behaviors)[0]
     assert (np.abs(trained.episodes.behaviors[:-1] - kept).max(axis=1) == 0).sum() >= 1
     trained.close()
 
@@ -320,7 +354,7 @@ def test_actions_are_those_of_the_center(tmp_path) -> None:
     trained = trainer(method="es")
     rows = np.random.default_rng(0).normal(size=(5, 4)).astype(np.float32)
     quiet = trained.actions(trained.state, rows, None)
-    layers = trained.policy.layers(trained.strategy.params(trained.state))
+    layers = trained.policy.layers(trained.strategy.params(trained.state.strategy))
     expected = [trained.policy.act(layers, row, np.zeros(2, np.float32)) for row in rows]
     np.testing.assert_allclose(quiet, expected, rtol=1e-5, atol=1e-6)
     noisy = trained.actions(trained.state, rows, jax.random.key(0))

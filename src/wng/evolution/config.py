@@ -100,6 +100,8 @@ class EvolutionConfig(StrategyConfig):
     """Maximum number of steps in an episode; 0 uses the environment's time limit."""
     action_noise: float = 0.1
     """Standard deviation of the noise on actions, in units of half their range."""
+    normalize_observations: bool = False
+    """Standardize observations by the mean and variance of all that members have seen."""
 
     policy: PolicyKind = "toeplitz"
     """Weight matrices of the policy: toeplitz (few parameters) or dense."""

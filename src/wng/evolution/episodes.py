@@ -15,7 +15,8 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from wng.behavior.embedding import Embedding, Trajectory
-from wng.evolution.policies import Policy
+from wng.envs.moments import Moments
+from wng.evolution.policies import Layer, Policy
 
 EPISODES = 0  # purpose of the keys here; those of strategy and policy have others
 
@@ -27,6 +28,18 @@ class Setup(NamedTuple):
     embedding: Embedding
     horizon: int
     action_noise: float
+    normalize: bool = False  # observations
+
+    def act(
+        self,
+        layers: list[Layer],
+        moments: Moments | None,
+        observation: Float[Array, " d"],
+        noise: Float[Array, " a"],
+    ) -> Array:
+        """Choose the action in a state, normalized by `moments` if there are any."""
+        seen = observation if moments is None else moments.normalize(observation)
+        return self.policy.act(layers, seen, noise)
 
     def draw_noise(self, key: PRNGKeyArray) -> Float[Array, "H a"]:
         """Draw the noise on the actions of an episode."""
@@ -70,6 +83,8 @@ class Episodes(NamedTuple):
     behaviors: Float[np.ndarray, "n b"]
     lengths: Float[np.ndarray, " n"]
     final_observations: Float[np.ndarray, "n d"]
+    means: Float[np.ndarray, "n d"]  # of the observations; d = 0 if they are not normalized
+    variances: Float[np.ndarray, "n d"]
     path: Float[np.ndarray, "steps d"]  # observations of the last member, after each step
 
 
@@ -78,8 +93,8 @@ def episodes_key(seed: int) -> PRNGKeyArray:
     return jax.random.fold_in(jax.random.key(seed), EPISODES)
 
 
-def summarize(setup: Setup, rollout: Rollout) -> tuple[Array, Array, Array, Array]:
-    """Compute returns, behaviors, lengths and last observations of a rollout.
+def summarize(setup: Setup, rollout: Rollout) -> tuple[Array, ...]:
+    """Compute all fields of `Episodes` but the path.
 
     After the end of an episode an embedding sees its last observation, and zeros.
     """
@@ -101,10 +116,19 @@ def summarize(setup: Setup, rollout: Rollout) -> tuple[Array, Array, Array, Arra
         mask=rollout.mask.astype(rollout.rewards.dtype),
     )
     # One after the other: the rounding of a sum over a batch depends on the size of the batch.
-    returns, behaviors = jax.lax.map(
-        lambda t: (t.rewards.sum(), jnp.ravel(setup.embedding.fn(t))), trajectories
+    returns, behaviors, means, variances = jax.lax.map(
+        lambda t: (t.rewards.sum(), jnp.ravel(setup.embedding.fn(t)), *_moments(setup, t)),
+        trajectories,
     )
-    return returns, behaviors, lengths, final
+    return returns, behaviors, lengths, final, means, variances
+
+
+def _moments(setup: Setup, trajectory: Trajectory) -> tuple[Array, Array]:
+    """Compute mean and variance of the observations of one episode."""
+    x = trajectory.observations[:, : None if setup.normalize else 0]
+    weights = trajectory.mask / jnp.maximum(trajectory.mask.sum(), 1)
+    mean = weights @ x
+    return mean, weights @ (x - mean) ** 2
 
 
 def behavior_size(setup: Setup) -> int:

@@ -1,7 +1,7 @@
 """Evaluators of whole populations: compiled, in MuJoCo batches, or in Gymnasium environments."""
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import jax
@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray
 
 from wng.envs.jax_vector import JaxVector
+from wng.envs.moments import Moments
 from wng.envs.mujoco_batch import default_threads
 from wng.envs.resolve import ResolvedEnv
 from wng.envs.workers import why_no_workers
@@ -28,12 +29,11 @@ class JaxEvaluator:
     def __init__(self, env: JaxVector, rows: Rows, setup: Setup, seed: int):
         self._key, self._run = episodes_key(seed), compiled_episodes(env, rows, setup)
 
-    def __call__(self, members: Any, generation: int) -> Episodes:
+    def __call__(self, members: Any, moments: Moments | None, generation: int) -> Episodes:
         """Run one episode of each member; leaves of `members` have a leading axis."""
-        returns, behaviors, lengths, final, path = jax.device_get(
-            self._run(members, jax.random.fold_in(self._key, generation))
-        )
-        return Episodes(returns, behaviors, lengths, final, path[: lengths[-1]])
+        key = jax.random.fold_in(self._key, generation)
+        found = Episodes._make(jax.device_get(self._run(members, moments, key)))
+        return found._replace(path=found.path[: found.lengths[-1]])
 
     def close(self) -> None:
         """Do nothing: there are no environments to stop."""
@@ -42,19 +42,18 @@ class JaxEvaluator:
 @lru_cache(maxsize=8)  # runs that differ only in the seed share the compiled function
 def compiled_episodes(
     env: JaxVector, rows: Rows, setup: Setup
-) -> Callable[[Any, PRNGKeyArray], tuple]:
-    """The function (members, key) ↦ what `summarize` returns, and the path of the last one."""
-    policy = setup.policy
+) -> Callable[[Any, Moments | None, PRNGKeyArray], tuple]:
+    """The function (members, moments, key) ↦ what `summarize` returns, and the last one's path."""
 
-    def episode(params: Any, key: PRNGKeyArray, noisy: Array) -> Rollout:
-        layers = policy.layers(params)
+    def episode(moments: Moments | None, params: Any, key: PRNGKeyArray, noisy: Array) -> Rollout:
+        layers = setup.policy.layers(params)
         key_env, key_noise = jax.random.split(key)
         noise = noisy * setup.draw_noise(key_noise)
         state, observation = env.reset_one(key_env)
 
         def step(carry: tuple, now: tuple[Array, Array]) -> tuple[tuple, Rollout]:
             (state, observation, alive), (t, noise) = carry, now
-            action = policy.act(layers, observation, noise)
+            action = setup.act(layers, moments, observation, noise)
             *following, reward, terminated, truncated = env.step_one(
                 jax.random.fold_in(key_env, t), state, action
             )
@@ -71,9 +70,9 @@ def compiled_episodes(
         return jax.lax.scan(step, (state, observation, jnp.array(True)), (times, noise))[1]
 
     @jax.jit
-    def run(members: Any, key: PRNGKeyArray) -> tuple:
+    def run(members: Any, moments: Moments | None, key: PRNGKeyArray) -> tuple:
         noisy = (rows.array() != rows.center).astype(float)
-        rollout = map_rows(episode)(members, rows.keys(key), noisy)
+        rollout = map_rows(partial(episode, moments))(members, rows.keys(key), noisy)
         return *summarize(setup, rollout), rollout.observations[-1]
 
     return run

@@ -1,8 +1,8 @@
 """A population that is evaluated by number, on as many cores as an executor has.
 
-Only θ, σ if it learns, and the number of the generation are sent, and only the outcome of the
-episodes comes back:
-the noise of a member follows from (seed, generation, number).
+Only θ, σ if it learns, the moments of observations if they are normalized, and the number of the
+generation are sent, and only the outcome of the episodes comes back: the noise of a member follows
+from (seed, generation, number).
 """
 
 from collections.abc import Callable
@@ -15,6 +15,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from wng.envs.moments import Moments
 from wng.envs.resolve import ResolvedEnv
 from wng.evolution.config import EvolutionConfig
 from wng.evolution.episodes import Episodes, Rows, Setup
@@ -54,10 +55,12 @@ class Block:
         self,
         center: Float[np.ndarray, " p"],
         sigma: Float[np.ndarray, " p"] | None,
+        moments: Moments | None,
         generation: int,
     ) -> Episodes:
         """Run one episode of each member."""
-        episodes = self.evaluator(self._make(center, sigma, self._key, generation), generation)
+        members = self._make(center, sigma, self._key, generation)
+        episodes = self.evaluator(members, moments, generation)
         if self._rows.center not in self._rows.members:  # then nobody needs the path
             episodes = episodes._replace(path=episodes.path[:0])
         return episodes
@@ -102,10 +105,12 @@ class Population:
     def _place(self, rows: list[Rows]) -> list[Any]:
         return self._executor.place(Block, [(self._assignment, each) for each in rows])
 
-    def __call__(self, center: Array, sigma: Array | None, generation: int) -> Episodes:
+    def __call__(
+        self, center: Array, sigma: Array | None, moments: Moments | None, generation: int
+    ) -> Episodes:
         """Run one episode of each member, in the order of their numbers."""
-        spread = None if sigma is None else np.asarray(sigma)
-        arguments = "run", np.asarray(center), spread, generation
+        arrays = jax.tree.map(np.asarray, (center, sigma, moments))
+        arguments = "run", *arrays, generation
         found = self._executor.call(self.blocks, *arguments)
         for _ in range(RETRIES):
             lost = [k for k, result in enumerate(found) if isinstance(result, LostError)]

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from wng import envs
+from wng.envs.moments import Moments
 from wng.envs.mujoco_batch import MujocoBatch
 from wng.envs.resolve import ResolvedEnv
 from wng.envs.worker import episode_seed
@@ -34,7 +35,7 @@ class SteppedEvaluator:
         self._key = episodes_key(seed)
         self._layers, self._act, self._noise, self._summarize = _compiled(setup)
 
-    def __call__(self, members: Any, generation: int) -> Episodes:
+    def __call__(self, members: Any, moments: Moments | None, generation: int) -> Episodes:
         """Run one episode of each member; leaves of `members` have a leading axis."""
         rows, horizon = self._rows, self._setup.horizon
         layers = self._layers(members)
@@ -53,7 +54,7 @@ class SteppedEvaluator:
             # A non-finite observation ends the episode and makes its return non-finite; no
             # policy sees it.
             known = np.where(np.isfinite(observations), observations, 0)
-            action = np.asarray(self._act(layers, known, noise[t]))
+            action = np.asarray(self._act(moments, layers, known, noise[t]))
             observations, reward, over = self._stepper.step(action)
             broken |= ~np.isfinite(observations).all(axis=1)
             with np.errstate(over="ignore"):  # a reward beyond float32 becomes infinite
@@ -63,8 +64,8 @@ class SteppedEvaluator:
             if not alive.any():
                 break
         columns = (jnp.asarray(x.swapaxes(0, 1)) for x in (seen, actions, rewards, mask))
-        returns, behaviors, lengths, final = jax.device_get(self._summarize(Rollout(*columns)))
-        return Episodes(returns, behaviors, lengths, final, seen[: lengths[-1], -1])
+        found = Episodes(*jax.device_get(self._summarize(Rollout(*columns))), path=seen[:, -1])
+        return found._replace(path=found.path[: found.lengths[-1]])
 
     def close(self) -> None:
         """Stop the environments."""
@@ -73,9 +74,12 @@ class SteppedEvaluator:
 
 @lru_cache(maxsize=8)
 def _compiled(setup: Setup) -> tuple[Any, Any, Any, Any]:
+    def act(moments: Moments | None, *rows: Any) -> Any:
+        return map_rows(lambda layers, *more: setup.act(layers, moments, *more))(*rows)
+
     return (
         jax.jit(map_rows(setup.policy.layers)),
-        jax.jit(map_rows(setup.policy.act)),
+        jax.jit(act),
         jax.jit(lambda key, rows: map_rows(setup.draw_noise)(rows.keys(key)), static_argnums=1),
         jax.jit(partial(summarize, setup)),
     )

@@ -4,14 +4,16 @@ import dataclasses
 import time
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from wng import envs
 from wng.behavior.embedding import Embedding, as_embedding, find_embedding
+from wng.envs.moments import Moments
 from wng.evolution.axes import GEOMETRIES, PROXIMITIES, SEARCHES
 from wng.evolution.config import EvolutionConfig
 from wng.evolution.episodes import Episodes, Setup, behavior_size
@@ -29,6 +31,13 @@ from wng.runs.trees import restore_tree, save_tree
 
 COUNTERS = ("iteration", "steps", "fruitless")  # in a checkpoint
 FRUITLESS = 3  # generations in a row without a step before training stops
+
+
+class TrainState(NamedTuple):
+    """Everything that learning remembers."""
+
+    strategy: State
+    observation_moments: Moments | None  # None if observations are not normalized
 
 
 class EvolutionTrainer:
@@ -70,7 +79,8 @@ class EvolutionTrainer:
             SEARCHES.find(config.search),
         )
         self.map = self.resolved.map
-        setup = Setup(self.policy, chosen, self.horizon, config.action_noise)
+        noise, normalize = config.action_noise, config.normalize_observations
+        self._setup = setup = Setup(self.policy, chosen, self.horizon, noise, normalize)
         self._behavior_size = behavior_size(setup)
         sizes = self.strategy.proximity.memory_size(config, self._behavior_size)
         for setting, size in sizes.items():
@@ -85,26 +95,29 @@ class EvolutionTrainer:
     @property
     def params(self) -> Any:
         """Parameters of the policy, the center of the population."""
-        return self.strategy.params(self.state)
+        return self.strategy.params(self.state.strategy)
 
-    def initial_state(self) -> State:
+    def initial_state(self) -> TrainState:
         """Return the state before the first generation; it depends only on the seed."""
         state = self.strategy.init(strategy_key(self.seed), self._behavior_size)
         params = self.policy.init(jax.random.fold_in(jax.random.key(self.seed), 2))
-        return state._replace(center=ravel_pytree(params)[0])
+        normalize = self.config.normalize_observations
+        moments = Moments.empty(self.spec.observation_size) if normalize else None
+        return TrainState(state._replace(center=ravel_pytree(params)[0]), moments)
 
     def check_memory(self) -> None:
         """Raise a ValueError if the members and the episodes run here do not fit in memory."""
         episode = 0 if self.population.remote else self.horizon * self.spec.observation_size
-        population, each = self.config.population, len(self.state.center) + episode
+        population, each = self.config.population, len(self.state.strategy.center) + episode
         check_memory(f"a population of {population}", population * each)
 
-    def actions(self, state: State, rows: np.ndarray, key: jax.Array | None) -> np.ndarray:
+    def actions(self, state: TrainState, rows: np.ndarray, key: jax.Array | None) -> np.ndarray:
         """Return actions of the policy at the center, with action noise if there is a key."""
         noise: np.ndarray = np.zeros((len(rows), self.spec.action_size), np.float32)
         if key is not None:
             noise = self.config.action_noise * np.asarray(jax.random.normal(key, noise.shape))
-        return np.asarray(_act(self.policy, self.strategy.params(state), rows, noise))
+        params, moments = self.strategy.params(state.strategy), state.observation_moments
+        return np.asarray(_act(self._setup, params, moments, rows, noise))
 
     def shown(self, row: Row) -> Row:
         """Select what the progress bar shows."""
@@ -123,15 +136,17 @@ class EvolutionTrainer:
     def iterate(self) -> Row:
         """Run one generation and return its row of metrics."""
         start = time.perf_counter()
-        state = self.state
-        episodes = self.population(state.center, state.sigma, self.iteration)
+        state, moments = self.state
+        episodes = self.population(state.center, state.sigma, moments, self.iteration)
         evaluated = time.perf_counter()
+        if moments is not None:
+            moments = _merge(moments, episodes)
         state, metrics = self.strategy.tell(
             state, None, episodes.returns[:-1], episodes.behaviors[:-1]
         )
         numbers = {name: float(value) for name, value in jax.device_get(metrics).items()}
         skipped = int(state.skipped)
-        fruitless = self.fruitless + 1 if skipped > int(self.state.skipped) else 0
+        fruitless = self.fruitless + 1 if skipped > int(self.state.strategy.skipped) else 0
         steps = self.steps + int(episodes.lengths[:-1].sum())
         if fruitless == FRUITLESS:
             raise NonFiniteError(
@@ -140,7 +155,7 @@ class EvolutionTrainer:
                 "resume from the last checkpoint."
             )
         # One statement without a call assigns all, so that an interrupt cannot split it.
-        done = state, self.iteration + 1, steps, fruitless, episodes
+        done = TrainState(state, moments), self.iteration + 1, steps, fruitless, episodes
         self.state, self.iteration, self.steps, self.fruitless, self.episodes = done
         center = float(episodes.returns[-1])
         row = {
@@ -162,15 +177,15 @@ class EvolutionTrainer:
     def checkpoint(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """Return everything needed to resume after the last whole generation."""
         info = {name: getattr(self, name) for name in (*COUNTERS, "seed")}
-        arrays = {f"strategy/{name}": x for name, x in save_tree(_without_key(self.state)).items()}
+        arrays = save_tree(_without_key(self.state))
         return arrays, info | {"config": dataclasses.asdict(self.config), "env": self.spec.id}
 
     def restore(self, arrays: dict[str, np.ndarray], info: dict[str, Any]) -> str | None:
         """Return to a checkpoint; always exact, because no episode is unfinished there."""
         check_info(info, **dict.fromkeys(COUNTERS, int))
-        saved = {name.removeprefix("strategy/"): x for name, x in arrays.items()}
-        state = restore_tree(_without_key(self.state), saved)
-        self.state = state._replace(key=self.state.key)  # which follows from the seed
+        state = restore_tree(_without_key(self.state), arrays)
+        key = self.state.strategy.key  # which follows from the seed
+        self.state = state._replace(strategy=state.strategy._replace(key=key))
         self.iteration, self.steps, self.fruitless = (info[name] for name in COUNTERS)
         return None
 
@@ -179,8 +194,21 @@ class EvolutionTrainer:
         self.population.close()
 
 
-def _without_key(state: State) -> Any:
-    return state._replace(key=())  # type: ignore[arg-type]
+def _without_key(state: TrainState) -> Any:
+    return state._replace(strategy=state.strategy._replace(key=()))  # type: ignore[arg-type]
+
+
+def _merge(moments: Moments, episodes: Episodes) -> Moments:
+    """Add the observations of all members whose episodes are finite."""
+    columns = episodes.means, episodes.variances
+    good = np.isfinite(episodes.returns) & np.isfinite(columns).all(axis=(0, 2))
+    means, variances = (x[good].astype(np.float64) for x in columns)
+    steps = episodes.lengths[good].astype(np.float64)
+    share = steps / max(steps.sum(), 1)
+    mean = share @ means
+    variance = share @ (variances + (means - mean) ** 2)
+    # float32 again, compiled or not
+    return moments.merge(*(jnp.asarray(x, jnp.float32) for x in (mean, variance, steps.sum())))
 
 
 @lru_cache(maxsize=8)  # runs that differ only in the seed share a strategy
@@ -201,5 +229,5 @@ def _find_embedding(config: EvolutionConfig, function: Any) -> Embedding:
 
 
 @partial(jax.jit, static_argnums=0)
-def _act(policy: Policy, params: Any, rows: Any, noise: Any) -> Any:
-    return jax.vmap(partial(policy.act, policy.layers(params)))(rows, noise)
+def _act(setup: Setup, params: Any, moments: Moments | None, rows: Any, noise: Any) -> Any:
+    return jax.vmap(partial(setup.act, setup.policy.layers(params), moments))(rows, noise)

@@ -1,6 +1,4 @@
-"""Generalized advantage estimation, and running normalization, inside the compiled update."""
-
-from typing import NamedTuple
+"""Generalized advantage estimation, inside the compiled update."""
 
 import jax
 import jax.numpy as jnp
@@ -33,37 +31,6 @@ def gae(
         back, jnp.zeros_like(values[0]), (delta, carries_on), reverse=True, unroll=8
     )
     return advantages
-
-
-class Moments(NamedTuple):
-    """Mean and variance of everything seen so far."""
-
-    mean: Array
-    variance: Array
-    seen: Array  # how many
-
-    @classmethod
-    def empty(cls, size: int) -> "Moments":
-        """Mean 0, variance 1, nothing seen."""
-        return cls(jnp.zeros(size), jnp.ones(size), jnp.zeros(()))
-
-    def update(self, x: Float[Array, "N d"]) -> "Moments":
-        """With the rows of `x` added (Chan's parallel formula)."""
-        number = x.shape[0]
-        total = self.seen + number
-        mean, variance = x.mean(axis=0), x.var(axis=0)
-        shift = mean - self.mean
-        squares = (
-            self.variance * self.seen + variance * number + shift**2 * self.seen * number / total
-        )
-        new = Moments(self.mean + shift * number / total, squares / total, total)
-        finite = jnp.isfinite(new.variance).all() & jnp.isfinite(new.mean).all()
-        # A NaN would stay forever.
-        return jax.tree.map(lambda n, o: jnp.where(finite, n, o), new, self)
-
-    def normalize(self, x: Float[Array, "... d"]) -> Float[Array, "... d"]:
-        """Standardized and clipped at ±10."""
-        return jnp.clip((x - self.mean) / jnp.sqrt(self.variance + 1e-8), -10, 10)
 
 
 def discounted_returns(

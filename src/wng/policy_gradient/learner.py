@@ -8,7 +8,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from wng.behavior.embedding import Embedding
-from wng.policy_gradient.advantages import Moments, discounted_returns, gae
+from wng.envs.moments import Moments
+from wng.policy_gradient.advantages import discounted_returns, gae
 from wng.policy_gradient.batch import Batch, Data, Rollout
 from wng.policy_gradient.behaviors import Windows, cut_windows
 from wng.policy_gradient.config import Config
