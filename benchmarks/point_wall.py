@@ -16,7 +16,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.flatten_util import ravel_pytree
 from scipy.stats import binomtest
 
 from wng import envs
@@ -52,8 +51,7 @@ def train(method: str, settings: str, env_id: str, seeds: range, generations: in
 
     def one(seed: Any) -> jax.Array:
         params = policy.init(jax.random.fold_in(jax.random.key(seed), 2))
-        state = strategy.init(strategy_key(seed), behavior_size(setup))
-        state = state._replace(center=ravel_pytree(params)[0])
+        state = strategy.init(strategy_key(seed), behavior_size(setup), params)
 
         def generation(state: State, number: jax.Array) -> tuple[State, jax.Array]:
             members, state = strategy.ask(state)

@@ -68,19 +68,19 @@ def play(trainers: Sequence[Trainer]) -> tuple[np.ndarray, np.ndarray]:
     vector = JaxVector(first.resolved.jax_env, first.spec)
     program, horizon = first.learner.program, first.spec.max_episode_steps
 
-    def episode(networks: Any, moments: Any) -> tuple[jax.Array, jax.Array]:
+    def episode(policy: Any, moments: Any) -> tuple[jax.Array, jax.Array]:
         key, zero = jax.random.key(0), jnp.zeros(())
 
         def step(carry: Any, t: jax.Array) -> tuple[Any, Any]:
             state, seen = carry
-            action = program.actions(networks, moments, seen[None], zero, deterministic=True)[0]
+            action = program.actions(policy, moments, seen[None], zero, deterministic=True)[0]
             *after, reward, _, _ = vector.step_one(jax.random.fold_in(key, t), state, action)
             return tuple(after), (reward, after[1][:2])
 
         _, (rewards, path) = jax.lax.scan(step, vector.reset_one(key), jnp.arange(horizon))
         return rewards.sum(), path
 
-    states = [(each.state.networks, each.state.observation_moments) for each in trainers]
+    states = [(each.params, each.state.observation_moments) for each in trainers]
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *states)
     return jax.device_get(jax.jit(jax.vmap(episode))(*stacked))
 

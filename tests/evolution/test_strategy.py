@@ -352,6 +352,73 @@ def test_an_axis_of_ones_own_in_a_run(monkeypatch) -> None:
     np.testing.assert_allclose(end(geometry="mine"), -end(), rtol=1e-3)
 
 
+# Bounds and restarts
+
+
+def test_members_and_center_stay_within_bounds() -> None:
+    """The best point is outside: members that are made again are clipped like those of `ask`."""
+    low = {"a": jnp.array([0.5, -3.0]), "b": {"c": 0.0}}
+    es = wng.SNES(PARAMS, bounds=(low, 2.5), population=20, sigma=0.5)
+    floor = flat({"a": low["a"], "b": {"c": jnp.zeros((1, 3))}})
+    state = again = es.init(jax.random.key(0))
+    for _ in range(20):
+        candidates, state = es.ask(state)
+        made = rows(candidates)
+        assert (made >= floor).all()
+        assert (made <= 2.5).all()
+        np.testing.assert_array_equal(flat(es.member(state, 7)), made[7])
+        again, _ = es.tell(again, None, sphere(candidates))
+        state, _ = es.tell(state, candidates, sphere(candidates))
+        np.testing.assert_allclose(again.center, state.center, rtol=1e-5, atol=1e-6)
+        assert (state.center >= floor).all()
+        assert (state.center <= 2.5).all()
+    # The nearest point to 0 that is allowed.
+    np.testing.assert_allclose(flat(es.params(state)), [0.5, 0, 0, 0, 0], atol=0.1)
+
+
+def test_a_search_without_progress_starts_over_and_keeps_what_it_found() -> None:
+    es = wng.SNES(PARAMS, population=10, sigma=0.5, restart_after=3)
+    other = jax.tree.map(lambda x: x + 1, PARAMS)
+    state = es.init(jax.random.key(0), params=other)
+    stalled = []
+    for number in range(12):
+        candidates, state = es.ask(state)
+        # Better for two generations, then never again.
+        returns = jnp.arange(10.0) + 10 * min(number, 1)
+        state, _ = es.tell(state, candidates, returns)
+        stalled.append((int(state.stalled), int(state.restarts)))
+        if int(state.stalled) == 0 and number > 1:
+            np.testing.assert_array_equal(state.center, flat(other))
+            np.testing.assert_array_equal(state.sigma, 0.5)
+    expected = [(0, 0), (0, 0), (1, 0), (2, 0), (0, 1), (1, 1), (2, 1), (0, 2)]
+    assert stalled[:8] == expected
+    assert float(es.best(state)[1]) == 19
+    assert not np.array_equal(flat(es.best(state)[0]), flat(other))
+    first, second = es.ask(es.init(jax.random.key(0)))[0], es.ask(state)[0]
+    assert not np.isclose(rows(first) - flat(PARAMS), rows(second) - flat(other)).any()
+
+
+def test_with_bounds_a_restart_begins_somewhere_else() -> None:
+    es = wng.ES(jnp.zeros(50), bounds=(-1.0, 3.0), population=4, restart_after=1)
+    state, starts = es.init(jax.random.key(0)), []
+    state, _ = es.tell(state, None, jnp.ones(4))
+    for number in range(4):
+        state, _ = es.tell(state, None, jnp.ones(4))
+        assert int(state.restarts) == number + 1
+        starts.append(np.array(state.center))
+    drawn = np.concatenate(starts)
+    assert drawn.min() >= -1
+    assert drawn.max() <= 3
+    assert drawn.mean() == pytest.approx(1, abs=5 * (4 / 12**0.5) / 200**0.5)
+    assert len(np.unique(drawn)) == 200
+
+    def both(state):
+        return jax.lax.scan(lambda s, _: es.tell(s, None, jnp.ones(4)), state, length=4)[0]
+
+    again = es.tell(es.init(jax.random.key(0)), None, jnp.ones(4))[0]
+    np.testing.assert_array_equal(jax.jit(both)(again).center, state.center)
+
+
 # Mistakes
 
 
@@ -374,6 +441,11 @@ def test_an_axis_of_ones_own_in_a_run(monkeypatch) -> None:
         (lambda: wng.ES(PARAMS, horizon=9), "no setting 'horizon'"),  # of a run
         (lambda: wng.Strategy(PARAMS, 100), "config must be a StrategyConfig, got a int"),
         (lambda: wng.ES(PARAMS).init(3), "single JAX random key"),
+        (lambda: wng.ES(PARAMS, bounds=3.0), "bounds must be a pair, the lowest and the highest"),
+        (lambda: wng.ES(PARAMS, bounds=({"a": 0}, 1)), "bounds must be a pair, the lowest"),
+        (lambda: wng.ES(PARAMS, bounds=(3, -3)), "each lower bound must be below"),
+        (lambda: wng.ES(PARAMS, bounds=(0, 3)), "params must be within the bounds"),
+        (lambda: wng.ES(PARAMS).init(jax.random.key(0), params=jnp.ones(2)), "a pytree like"),
     ],
 )
 def test_bad_settings_are_refused(make, sentence: str) -> None:

@@ -57,7 +57,7 @@ def test_resumed_is_uninterrupted_bit_for_bit(method: str) -> None:
     names = {name.split("/")[1] for name in arrays}
     remembered = {"past"} if method in ("nsres", "bges", "bgwnes") else set()
     learned = {"sigma"} if method in ("snes", "wsnes") else {"optimizer"}  # plain steps with σ
-    always = {"center", "generation", "skipped", "best", "best_return"}
+    always = {"center", "generation", "skipped", "best", "best_return", "stalled", "restarts"}
     assert names == always | learned | remembered
     forgetful = trainer(method=method)
     fresh = forgetful.checkpoint()[0]

@@ -60,7 +60,7 @@ def random_rollout(learner: Learner, state: TrainState, seed: int = 0) -> Rollou
     observations = rng.normal(size=(*shape, OBSERVATION_SIZE)).astype(np.float32)
     following = rng.normal(size=observations.shape).astype(np.float32)
     noise = learner.noise(jax.random.key(seed))
-    actions = learner.act(state.networks, state.observation_moments, observations, noise)
+    actions = learner.actor(state)(observations, noise)
     liked = actions.astype(float) if learner.problem.discrete else actions[..., 0]
     ends = rng.random(size=(2, *shape)) < 0.1
     return Rollout(

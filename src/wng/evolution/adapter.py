@@ -42,8 +42,7 @@ class EvosaxAdapter:
         """
         copies = jax.tree.map(lambda x: jnp.stack([x] * self.population_size), mean)
         size = jax.eval_shape(self.behavior_fn, copies).shape[1]
-        center = ravel_pytree(mean)[0]
-        return self.strategy.init(key, size)._replace(center=center, best=center)
+        return self.strategy.init(key, size, mean)
 
     def ask(self, key: PRNGKeyArray, state: State, params: Any = None) -> tuple[Any, State]:
         """Return the members of this generation, and the state."""

@@ -46,6 +46,9 @@ class StrategyConfig:
     """Largest norm of the direction before Adam; 0 turns clipping off."""
     fixed_norm: bool = False
     """Scale every direction to max_norm, shorter ones too."""
+    restart_after: int = 0
+    """Number of generations without a better member after which the search starts over; 0 turns
+    restarts off."""
 
     beta: float = 0.5
     """β, the weight of the distance in the fitness; the return has 1 − β."""
@@ -115,7 +118,7 @@ class EvolutionConfig(StrategyConfig):
 
 LIMITS = Limits(
     registries={"proximity": PROXIMITIES, "geometry": GEOMETRIES, "search": SEARCHES},
-    at_least={"horizon": 0, "population": 2},
+    at_least={"horizon": 0, "population": 2, "restart_after": 0},
     any_sign=("delta", "beta"),
     at_most_one=("delta",),
     may_be_zero=("max_norm", "action_noise", "sigma", "sigma_rate", "search_damping"),

@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from wng.evolution.config import StrategyConfig
 
-MEMBERS, FRESH, FIXED, BASIS = range(4)  # purposes of the keys of a strategy
+MEMBERS, FRESH, FIXED, BASIS, RESTART = range(5)  # purposes of the keys of a strategy
 LANES = 16  # float32 numbers in the widest vector register
 BLOCK = 2**23  # numbers in a block of members that are made again
 

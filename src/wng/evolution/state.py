@@ -17,6 +17,9 @@ class State(NamedTuple):
     skipped: Int[Array, ""]  # generations without a step because the gradient was not finite
     best: Float[Array, " p"]  # member with the highest return so far; θ before the first `tell`
     best_return: Float[Array, ""]
+    stalled: Int[Array, ""]  # generations in a row without a better member, or since a restart
+    restarts: Int[Array, ""]
+    start: Float[Array, " p"] | None  # θ at the start; None if the search never starts over
 
     @property
     def source(self) -> tuple[PRNGKeyArray, Array, Array, Array | None]:

@@ -21,7 +21,7 @@ from wng.estimator.checks import check_count, check_key, check_params
 from wng.evolution.axes import GEOMETRIES, PROXIMITIES, SEARCHES
 from wng.evolution.config import StrategyConfig
 from wng.evolution.fitness import SHAPINGS, Sample, es_gradient, es_gradients
-from wng.evolution.members import BASIS, BLOCK, FIXED, FRESH, Noise, key_for, members
+from wng.evolution.members import BASIS, BLOCK, FIXED, FRESH, RESTART, Noise, key_for, members
 from wng.evolution.methods import METHODS, TUNED
 from wng.evolution.proximity import Keys
 from wng.evolution.state import State
@@ -39,6 +39,8 @@ class Strategy:
       optimizer: Any optax optimizer, in place of Adam (or of plain steps, if σ learns); it is given
         −Δθ.
       basis: Fixed basis, such as `wng.polynomial_basis`, in place of a kernel basis.
+      bounds: Lowest and highest parameters, each a number or a pytree like `params`. Members and θ
+        are clipped to them, and a restart begins at a random point between them.
       settings: Fields of the configuration to override.
 
     Attributes:
@@ -57,6 +59,7 @@ class Strategy:
         *,
         optimizer: optax.GradientTransformation | None = None,
         basis: Basis | None = None,
+        bounds: tuple[Any, Any] | None = None,
         **settings: Any,
     ):
         check_params(params)
@@ -77,6 +80,7 @@ class Strategy:
         self.search = SEARCHES.find(self.config.search)
         self._optimizer = self.search.optimizer(self.config) if optimizer is None else optimizer
         self._basis = basis
+        self._low, self._high = self._read_bounds(params, bounds)
         self._ask_one = jax.jit(self._member)  # both compiled, so that they round alike
         self._ask_all = jax.jit(
             lambda state: jax.vmap(self._unravel)(self._members(state, 0, self.config.population))
@@ -88,7 +92,36 @@ class Strategy:
         """Whether `tell` needs behaviors."""
         return self.proximity.needs_behaviors or self.geometry.needs_behaviors(self.config)
 
-    def init(self, key: PRNGKeyArray, behavior_size: int | None = None) -> State:
+    def _read_bounds(self, params: Any, bounds: Any) -> tuple[Any, Any]:
+        """Flatten the bounds; both are None if there are none."""
+
+        def flat(bound: Any) -> Float[Array, " p"]:
+            if jax.tree.structure(bound) != jax.tree.structure(params):
+                bound = jax.tree.map(lambda _: bound, params)
+            full = jax.tree.map(lambda x, b: jnp.broadcast_to(b, jnp.shape(x)), params, bound)
+            return ravel_pytree(full)[0].astype(self._flat.dtype)
+
+        if bounds is None:
+            return None, None
+        try:
+            low, high = map(flat, bounds)
+        except (TypeError, ValueError):
+            raise ValueError(
+                "bounds must be a pair, the lowest and the highest parameters, each a number or a "
+                "pytree like params."
+            ) from None
+        if not bool((low < high).all()):
+            raise ValueError("bounds: each lower bound must be below the upper one.")
+        if not bool(((low <= self._flat) & (self._flat <= high)).all()):
+            raise ValueError("params must be within the bounds.")
+        return low, high
+
+    def _clip(self, flat: Float[Array, "... p"]) -> Float[Array, "... p"]:
+        return flat if self._low is None else jnp.clip(flat, self._low, self._high)
+
+    def init(
+        self, key: PRNGKeyArray, behavior_size: int | None = None, params: Any = None
+    ) -> State:
         """Return the state before the first generation.
 
         Args:
@@ -96,16 +129,35 @@ class Strategy:
           behavior_size: d, the length of a behavior. Needed only if `tell` runs inside
             `jax.lax.scan` and the strategy remembers behaviors: the state must then have its
             final shape from the start.
+          params: θ at the start, by default the one the strategy was made with.
         """
         check_key(key)
         past = None
         if behavior_size is not None:
             check_count(behavior_size, "behavior_size", 1)
             past = self.proximity.empty(self.config, behavior_size)
-        optimizer, zero = self._optimizer.init(self._unravel(self._flat)), jnp.zeros((), int)
-        sigma = self.search.start(self.config, self._flat)
-        lowest = jnp.asarray(-jnp.inf, float)
-        return State(self._flat, sigma, optimizer, zero, key, past, zero, self._flat, lowest)
+        center = self._flat if params is None else ravel_pytree(params)[0]
+        if center.shape != self._flat.shape:
+            raise ValueError("params must be a pytree like the one the strategy was made with.")
+        zero = jnp.zeros((), int)
+        return State(
+            **self._fresh(center),
+            generation=zero,
+            key=key,
+            past=past,
+            skipped=zero,
+            best=center,
+            best_return=jnp.asarray(-jnp.inf, float),
+            stalled=zero,
+            restarts=zero,
+            start=center if self.config.restart_after else None,
+        )
+
+    def _fresh(self, center: Float[Array, " p"]) -> dict[str, Any]:
+        """Return what learns, as it is before the first generation."""
+        sigma, optimizer = self.search.start(self.config, center), self._optimizer
+        optimizer_state = optimizer.init(self._unravel(center))
+        return {"center": center, "sigma": sigma, "optimizer": optimizer_state}
 
     def params(self, state: State) -> Any:
         """Return θ as a pytree like the one the strategy was made with."""
@@ -127,7 +179,7 @@ class Strategy:
         return self._unravel(pair[number % 2])
 
     def _members(self, state: State, first: int | Array, number: int) -> Float[Array, "n p"]:
-        return members(self.config, *state.source, first, number)
+        return self._clip(members(self.config, *state.source, first, number))
 
     def ask(self, state: State) -> tuple[Any, State]:
         """Return the members of this generation: leaves have a leading [population] axis.
@@ -227,7 +279,7 @@ class Strategy:
 
         params = self._unravel(state.center)
         step, optimizer = self._optimizer.update(self._unravel(-direction), state.optimizer, params)
-        center = ravel_pytree(optax.apply_updates(params, step))[0]
+        center = self._clip(ravel_pytree(optax.apply_updates(params, step))[0])
         good = jnp.isfinite(center).all() & jnp.isfinite(norm) & kept.any()
         if spread is not None:
             good &= jnp.isfinite(spread).all()
@@ -256,8 +308,23 @@ class Strategy:
             "sigma": jnp.sqrt(jnp.mean(jnp.square(sigma))),
         }
         counts = {"generation": state.generation + 1, "skipped": state.skipped + ~good}
+        counts["stalled"] = jnp.where(better, 0, state.stalled + 1)
         learned = {"center": center, "sigma": spread, "optimizer": optimizer, "past": past}
-        return state._replace(**learned, **counts, **best), metrics
+        state = state._replace(**learned, **counts, **best)
+        if state.start is not None:
+            state = self._restarted(state, new_key(RESTART))
+        return state, metrics
+
+    def _restarted(self, state: State, key: PRNGKeyArray) -> State:
+        """Start over if there has been no better member for long; what it has found is kept."""
+        start = state.start
+        if self._low is not None:
+            drawn = self._low + jax.random.uniform(key, start.shape) * (self._high - self._low)
+            start = jnp.where(jnp.isfinite(drawn), drawn, start)
+        over = state.stalled >= self.config.restart_after
+        counts = {"stalled": jnp.zeros_like(state.stalled), "restarts": state.restarts + 1}
+        fresh = state._replace(**self._fresh(start), **counts)
+        return jax.tree.map(lambda new, old: jnp.where(over, new, old), fresh, state)
 
     def _row(self, state: State, candidates: Any, number: Array) -> Float[Array, " p"]:
         """One member, flat."""

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.flatten_util import ravel_pytree
 
 from wng import envs
 from wng.behavior.embedding import Embedding, as_embedding, find_embedding
@@ -99,11 +98,11 @@ class EvolutionTrainer:
 
     def initial_state(self) -> TrainState:
         """Return the state before the first generation; it depends only on the seed."""
-        state = self.strategy.init(strategy_key(self.seed), self._behavior_size)
         params = self.policy.init(jax.random.fold_in(jax.random.key(self.seed), 2))
+        state = self.strategy.init(strategy_key(self.seed), self._behavior_size, params)
         normalize = self.config.normalize_observations
         moments = Moments.empty(self.spec.observation_size) if normalize else None
-        return TrainState(state._replace(center=ravel_pytree(params)[0]), moments)
+        return TrainState(state, moments)
 
     def check_memory(self) -> None:
         """Raise a ValueError if the members and the episodes run here do not fit in memory."""

@@ -41,10 +41,11 @@ class WholeProgram:
         self, state: TrainState, at: JaxEnvs, key_env: PRNGKeyArray, key: PRNGKeyArray
     ) -> tuple[Rollout, JaxEnvs, Outcome]:
         learning, vector = self._learning, self._vector
+        policy, moments = state.networks.policy, state.observation_moments
 
         def step(at: JaxEnvs, noise: Array) -> tuple[JaxEnvs, tuple[Rollout, Outcome]]:
             seen = at.observations
-            actions = learning.actions(state.networks, state.observation_moments, seen, noise)
+            actions = learning.actions(policy, moments, seen, noise)
             at, now = vector.step(key_env, at, actions)
             rollout = Rollout(
                 seen, actions, now.rewards, now.terminated, now.truncated, now.final_observations

@@ -104,7 +104,7 @@ class SteppedRollouts:
         env, learner, self._at = self.env, self._learner, None
         spec, number, observations = env.spec, env.num_envs, self._observations
         steps = learner.config.rollout // number
-        noise = np.asarray(learner.noise(key))
+        act, noise = learner.actor(state), np.asarray(learner.noise(key))
         shape = (steps, number, spec.observation_size)
         seen, successors = np.empty(shape, np.float32), np.empty(shape, np.float32)
         if spec.discrete:
@@ -118,9 +118,7 @@ class SteppedRollouts:
         _check_finite(spec.id, start, np.zeros(number), observations)
         for t in range(steps):
             seen[t] = observations
-            actions[t] = learner.act(
-                state.networks, state.observation_moments, observations, noise[t]
-            )
+            actions[t] = act(observations, noise[t])
             before = time.perf_counter()
             result = env.step(actions[t])
             seconds += time.perf_counter() - before
