@@ -1,5 +1,6 @@
 import atexit
 import contextlib
+import gc
 import os
 import shutil
 import signal
@@ -21,12 +22,17 @@ else:
     compiled = tempfile.mkdtemp(prefix="wng-tests-")
     atexit.register(shutil.rmtree, compiled, ignore_errors=True)
 jax.config.update("jax_compilation_cache_dir", compiled)
+jax.config.update("jax_traceback_in_locations_limit", 0)  # lowered sooner
+gc.set_threshold(200_000, 50, 1000)  # JAX makes many objects that stay
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
 os.environ["JAX_COMPILATION_CACHE_DIR"] = compiled
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.1"
 
-# Compiled in a fifth of the time: the programs of tests are too small to profit from more.
-QUICK = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
+# Compiled in a sixth of the time: the programs of tests are too small to profit from more.
+QUICK = (
+    "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false "
+    "--xla_cpu_parallel_codegen_split_count=1"
+)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -35,12 +35,13 @@ QUADRUPED = {name for name in FIGURES if "Quadruped" in name}
 
 
 def shrink(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make the scale smoke smaller: one run of each method, without the quadruped."""
+    """Make the scale smoke smaller: one run of each of few methods, without the quadruped."""
     (task,), (wall, _) = pg.SCALES["smoke"].released, es.SCALES["smoke"].tasks
     once = (task._replace(seeds=1),)
     gradients = pg.SCALES["smoke"]._replace(released=once, tuned=once, methods=("wnpg",))
     evolution = es.SCALES["smoke"]._replace(tasks=(wall._replace(seeds=1, steps=2000),))
     monkeypatch.setitem(pg.SCALES, "smoke", gradients)
+    monkeypatch.setattr(pg, "PAPER_METHODS", ("pg", "wnpg"))
     monkeypatch.setitem(es.SCALES, "smoke", evolution)
 
 
@@ -61,7 +62,8 @@ def test_everything_at_scale_smoke(monkeypatch, capsys, tmp_path: Path, whole: b
         tables = re.findall(r"^\| ---.*\n((?:\|.*\n?)*)", text, re.M)
         assert tables, study
         assert all(table.count("\n|") or table.startswith("|") for table in tables), study
-        assert "not run" not in text.split("## Not run, or failed")[0], study
+        if whole:
+            assert "not run" not in text.split("## Not run, or failed")[0], study
         assert all(p.stat().st_size > 50 for p in (out / study / "data").iterdir()), study
         assert "<img" in (out / study / "report.html").read_text()
     claims = (out / "report.md").read_text()

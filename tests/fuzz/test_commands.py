@@ -155,7 +155,7 @@ def bad_lines(draw: st.DrawFn) -> list[str]:
     return words
 
 
-@fuzz(50)
+@fuzz(25)
 @given(good_lines())
 def test_good_lines(folder: Path, words: list[str]) -> None:
     run(*words)

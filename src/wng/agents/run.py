@@ -97,7 +97,8 @@ class Job:
         family = next(family for family in FAMILIES if family.kind == kind)
         config = config_from(saved["config"], family.config)
         block = tuple(saved["block"])
-        return cls(**{**saved, "config": config, "out": Path(saved["out"]), "block": block})
+        fields: dict[str, Any] = {"config": config, "out": Path(saved["out"]), "block": block}
+        return cls(**saved | fields)
 
 
 def run_name(family: Family, method: str, config: Any) -> str:

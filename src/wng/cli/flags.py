@@ -41,7 +41,8 @@ def with_settings(command: type, family: Family, method: str, helps: bool) -> ty
         about = tyro.conf.arg(
             help=texts.get(field.name), help_behavior_hint=f"(preset: {shown})" if helps else ""
         )
-        flags[field.name] = Annotated[field.type, about]
+        kind: Any = field.type
+        flags[field.name] = Annotated[kind, about]
     typed: Any = TypedDict  # made at run time, which type checkers do not follow
     parts: list[Any] = [
         (title, typed(title, flags, total=False), dataclasses.field(default_factory=dict))

@@ -104,8 +104,8 @@ class JaxVector:
         after, observation, reward, terminated, truncated = self.env.step(key, state, taken)
         after = jax.tree.map(_as, after, state)  # a scan needs the types that `reset` returned
         reward = jnp.asarray(reward, jnp.float32).reshape(())
-        over = (jnp.asarray(x, bool).reshape(()) for x in (terminated, truncated))
-        return after, _flat(observation), reward, *over
+        terminated, truncated = (jnp.asarray(x, bool).reshape(()) for x in (terminated, truncated))
+        return after, _flat(observation), reward, terminated, truncated
 
     def _start(self, key: PRNGKeyArray, episodes: Int[Array, " n"]) -> tuple[State, Array]:
         keys = jax.vmap(lambda k: jax.random.fold_in(k, 0))(_episode_keys(key, episodes))

@@ -126,7 +126,7 @@ class MujocoBatch:
     def step(self, actions: ArrayLike) -> tuple[Observations, Rewards, Ends]:
         """Apply actions [n, a], clipped. Returns observations, rewards and terminations."""
         clipped = self._read(actions)
-        self._fail(np.isnan(clipped).any(axis=1))
+        self._fail(np.asarray(np.isnan(clipped).any(axis=1)))
         clipped[self._failed] = 0.0
         self._controls[:] = clipped[:, None]
         # Rollout stops at MuJoCo's first warning; time then stands still.

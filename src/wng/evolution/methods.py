@@ -80,12 +80,12 @@ def preset(
     method = shared.find_method(name, METHODS)
     shared.check_preset(settings)
     shared.check_names(overrides, EvolutionConfig)
-    chosen = {
-        "tuned": TUNED.get(method.key, {}),
+    chosen: dict[str, Any] = {
+        "tuned": {**TUNED.get(method.key, {})},
         "paper": PAPER | CLIPPED.get(method.key, {}),
-        "released": RELEASED,
+        "released": {**RELEASED},
     }[settings]
     if "Quadruped" in str(env):
-        chosen = chosen | QUADRUPED | ({} if settings == "tuned" else {"learning_rate": 0.02})
-    chosen = chosen | OWN.get(method.key, {})
+        chosen |= QUADRUPED | ({} if settings == "tuned" else {"learning_rate": 0.02})
+    chosen |= OWN.get(method.key, {})
     return EvolutionConfig(**{**method.axes, **chosen, **overrides})

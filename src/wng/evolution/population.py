@@ -111,7 +111,7 @@ class Population:
         """Run one episode of each member, in the order of their numbers."""
         arrays = jax.tree.map(np.asarray, (center, sigma, moments))
         arguments = "run", *arrays, generation
-        found = self._executor.call(self.blocks, *arguments)
+        found: list[Any] = self._executor.call(self.blocks, *arguments)
         for _ in range(RETRIES):
             lost = [k for k, result in enumerate(found) if isinstance(result, LostError)]
             if not lost:
@@ -124,7 +124,8 @@ class Population:
             except LostError:  # their cores are gone: distribute everything over the others
                 self.close()
                 self._plan()
-                found, lost = [None] * len(self.blocks), list(range(len(self.blocks)))
+                lost = list(range(len(self.blocks)))
+                found = [LostError()] * len(lost)
             again = self._executor.call([self.blocks[k] for k in lost], *arguments)
             for k, result in zip(lost, again, strict=True):
                 found[k] = result

@@ -318,6 +318,7 @@ class Strategy:
     def _restarted(self, state: State, key: PRNGKeyArray) -> State:
         """Start over if there has been no better member for long; what it has found is kept."""
         start = state.start
+        assert start is not None
         if self._low is not None:
             drawn = self._low + jax.random.uniform(key, start.shape) * (self._high - self._low)
             start = jnp.where(jnp.isfinite(drawn), drawn, start)

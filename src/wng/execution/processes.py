@@ -78,6 +78,7 @@ class Worker:
         )
         if self._core is not None and hasattr(os, "sched_setaffinity"):
             os.sched_setaffinity(self._process.pid, {self._core})
+        assert self._process.stdout is not None
         os.set_blocking(self._process.stdout.fileno(), False)
 
     def start(self, job: Job) -> None:

@@ -61,7 +61,8 @@ class TrainerBlock:
             own_metrics, own = jax.tree.map(lambda x, i=i: x[i], (metrics, outcome))
             try:
                 ended = self._rollouts[i].ended(own, trainer.steps)
-                done = Iteration(*self._pieces[i], own_metrics, ended, np.nan, np.nan)
+                own_state, own_env = self._pieces[i]
+                done = Iteration(own_state, own_env, own_metrics, ended, np.nan, np.nan)
                 rows[i] = trainer.accept(done, seconds)
             except NonFiniteError as error:
                 rows[i] = error

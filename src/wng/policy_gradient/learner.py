@@ -113,9 +113,10 @@ class Program:
         return partial(self._act, tree, deterministic, leaves)
 
     def _flat_actions(
-        self, tree: Any, deterministic: bool, leaves: list[Array], *seen: Array
+        self, tree: Any, deterministic: bool, leaves: list[Array], observations: Array, noise: Array
     ) -> Array:
-        return self.actions(*jax.tree.unflatten(tree, leaves), *seen, deterministic)
+        policy, moments = jax.tree.unflatten(tree, leaves)
+        return self.actions(policy, moments, observations, noise, deterministic)
 
     def _seen(self, moments: Moments, observations: Array) -> Array:
         normalize = self.config.normalize_observations

@@ -114,7 +114,7 @@ def preset(name: str, settings: Settings = "tuned", env: str = "", **overrides: 
     method = find_method(name, METHODS)
     check_preset(settings)
     check_names(overrides, Config)
-    chosen = {
+    chosen: dict[str, Any] = {
         "tuned": TUNED.get(method.key, {}),
         "paper": PAPER | FAITHFUL.get(method.key, {}),
         "released": RELEASED | FAITHFUL.get(method.key, {}),

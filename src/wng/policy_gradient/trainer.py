@@ -198,9 +198,10 @@ class Trainer:
         fresh episodes.)
         """
         state, at, key, batches = self.state, self._progress.env, self._key("samples"), []
+        source: Any = self.rollouts
         for number in range(rollouts):
             key_actions = jax.random.fold_in(key, number)
-            rollout, at = self.rollouts.collect(self.state, at, key_actions, self.steps)
+            rollout, at = source.collect(self.state, at, key_actions, self.steps)
             state, batch, *_ = self.learner.batch(state, rollout)
             batches.append(batch)
         return jax.tree.map(lambda *parts: jnp.concatenate(parts), *batches).standardized()

@@ -23,7 +23,7 @@ class Method:
     """A named point on the axes."""
 
     title: str
-    axes: dict[str, str]  # proximity, geometry and, for policy gradients, step
+    axes: dict[str, Any]  # proximity, geometry and, for policy gradients, step
     about: str
 
     @property
@@ -95,7 +95,7 @@ class Limits:
             elif f.type in (int, float):
                 self._check_number(f.name, value)
 
-    def _check_number(self, name: str, value: float) -> None:
+    def _check_number(self, name: str, value: Any) -> None:
         if isinstance(value, int):
             least = self.at_least.get(name, 1)
             if not least <= value <= MOST:

@@ -112,7 +112,7 @@ def describe(spectrum: Spectrum) -> str:
         f"objective curves down along these, and up along the rest). {clear} of them exceed "
         f"{spectrum.noise:.3g} in magnitude, the noise level of this batch{rest}. In the paper, "
         "Wasserstein natural gradients help most on the tasks with the largest ratios (Figure "
-        "fig:cond_number). This is a heuristic from a few tasks, without a threshold: compare the "
+        "3). This is a heuristic from a few tasks, without a threshold: compare the "
         "ratios with those of your other tasks, and decide by training with both kinds of gradient."
     )
 
