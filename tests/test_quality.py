@@ -10,7 +10,9 @@ ROOT = Path(__file__).parent.parent
 
 
 @pytest.mark.parametrize(
-    "command", ["ruff check", "ruff format --check", "pyrefly check"], ids=lambda c: c.replace(" ", "-")
+    "command",
+    ["ruff check", "ruff format --check", "pyrefly check"],
+    ids=lambda c: c.replace(" ", "-"),
 )
 def test_source_passes(command: str) -> None:
     result = subprocess.run(

@@ -19,12 +19,13 @@ from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 from wng.estimator.basis import Basis
 from wng.estimator.checks import check_count, check_key, check_params
 from wng.evolution.axes import GEOMETRIES, PROXIMITIES, SEARCHES
+from wng.evolution.bounds import read_bounds
 from wng.evolution.config import StrategyConfig
 from wng.evolution.fitness import SHAPINGS, Sample, es_gradient, es_gradients
 from wng.evolution.members import BASIS, BLOCK, FIXED, FRESH, RESTART, Noise, key_for, members
-from wng.evolution.methods import METHODS, TUNED
 from wng.evolution.proximity import Keys
 from wng.evolution.state import State
+from wng.evolution.told import check_candidates, read_behaviors, read_returns
 from wng.runs.settings import check_names
 
 Metrics = dict[str, Array]
@@ -80,7 +81,7 @@ class Strategy:
         self.search = SEARCHES.find(self.config.search)
         self._optimizer = self.search.optimizer(self.config) if optimizer is None else optimizer
         self._basis = basis
-        self._low, self._high = self._read_bounds(params, bounds)
+        self._bounds = None if bounds is None else read_bounds(params, bounds)
         self._ask_one = jax.jit(self._member)  # both compiled, so that they round alike
         self._ask_all = jax.jit(
             lambda state: jax.vmap(self._unravel)(self._members(state, 0, self.config.population))
@@ -91,33 +92,6 @@ class Strategy:
     def needs_behaviors(self) -> bool:
         """Whether `tell` needs behaviors."""
         return self.proximity.needs_behaviors or self.geometry.needs_behaviors(self.config)
-
-    def _read_bounds(self, params: Any, bounds: Any) -> tuple[Any, Any]:
-        """Flatten the bounds; both are None if there are none."""
-
-        def flat(bound: Any) -> Float[Array, " p"]:
-            if jax.tree.structure(bound) != jax.tree.structure(params):
-                bound = jax.tree.map(lambda _: bound, params)
-            full = jax.tree.map(lambda x, b: jnp.broadcast_to(b, jnp.shape(x)), params, bound)
-            return ravel_pytree(full)[0].astype(self._flat.dtype)
-
-        if bounds is None:
-            return None, None
-        try:
-            low, high = map(flat, bounds)
-        except (TypeError, ValueError):
-            raise ValueError(
-                "bounds must be a pair, the lowest and the highest parameters, each a number or a "
-                "pytree like params."
-            ) from None
-        if not bool((low < high).all()):
-            raise ValueError("bounds: each lower bound must be below the upper one.")
-        if not bool(((low <= self._flat) & (self._flat <= high)).all()):
-            raise ValueError("params must be within the bounds.")
-        return low, high
-
-    def _clip(self, flat: Float[Array, "... p"]) -> Float[Array, "... p"]:
-        return flat if self._low is None else jnp.clip(flat, self._low, self._high)
 
     def init(
         self, key: PRNGKeyArray, behavior_size: int | None = None, params: Any = None
@@ -155,9 +129,9 @@ class Strategy:
 
     def _fresh(self, center: Float[Array, " p"]) -> dict[str, Any]:
         """Return what learns, as it is before the first generation."""
-        sigma, optimizer = self.search.start(self.config, center), self._optimizer
-        optimizer_state = optimizer.init(self._unravel(center))
-        return {"center": center, "sigma": sigma, "optimizer": optimizer_state}
+        sigma = self.search.start(self.config, center)
+        optimizer = self._optimizer.init(self._unravel(center))
+        return {"center": center, "sigma": sigma, "optimizer": optimizer}
 
     def params(self, state: State) -> Any:
         """Return θ as a pytree like the one the strategy was made with."""
@@ -179,7 +153,8 @@ class Strategy:
         return self._unravel(pair[number % 2])
 
     def _members(self, state: State, first: int | Array, number: int) -> Float[Array, "n p"]:
-        return self._clip(members(self.config, *state.source, first, number))
+        made = members(self.config, *state.source, first, number)
+        return made if self._bounds is None else self._bounds.clip(made)
 
     def ask(self, state: State) -> tuple[Any, State]:
         """Return the members of this generation: leaves have a leading [population] axis.
@@ -206,36 +181,14 @@ class Strategy:
           The new state, and metrics of the generation.
         """
         population = self.config.population
-        if jnp.shape(returns) != (population,):
-            raise ValueError(
-                f"returns must have shape [{population}], one for each member, got shape "
-                f"{list(jnp.shape(returns))}."
-            )
-        expected = jax.tree.map(
-            lambda leaf: (population, *jnp.shape(leaf)), self._unravel(self._flat)
-        )
-        if candidates is not None and jax.tree.map(jnp.shape, candidates) != expected:
-            raise ValueError(
-                "candidates must be the parameters of all members as ask() returned them: the "
-                f"same pytree, with a leading axis of {population}."
-            )
-        X = jnp.zeros((population, 0))
-        if self.needs_behaviors:
-            if behaviors is None:
-                raise ValueError(
-                    "this strategy compares behaviors: pass tell() behaviors, a vector for each "
-                    "member."
-                )
-            size = jnp.shape(behaviors)
-            if len(size) not in (1, 2) or size[0] != population or 0 in size:
-                raise ValueError(
-                    f"behaviors must have shape [{population}, d], a vector for each member, got "
-                    f"shape {list(size)}."
-                )
-            X = jnp.asarray(behaviors, float).reshape(population, -1)
+        told = read_returns(returns, population)
+        if candidates is not None:
+            check_candidates(candidates, self._unravel(self._flat), population)
+        nobody = jnp.zeros((population, 0))
+        X = read_behaviors(behaviors, population) if self.needs_behaviors else nobody
         if state.past is None:
             state = state._replace(past=self.proximity.empty(self.config, X.shape[1]))
-        return self._tell_all(state, candidates, jnp.asarray(returns, float), X)
+        return self._tell_all(state, candidates, told, X)
 
     def _update(
         self, state: State, candidates: Any, returns: Array, X: Array
@@ -279,7 +232,9 @@ class Strategy:
 
         params = self._unravel(state.center)
         step, optimizer = self._optimizer.update(self._unravel(-direction), state.optimizer, params)
-        center = self._clip(ravel_pytree(optax.apply_updates(params, step))[0])
+        center = ravel_pytree(optax.apply_updates(params, step))[0]
+        if self._bounds is not None:
+            center = self._bounds.clip(center)
         good = jnp.isfinite(center).all() & jnp.isfinite(norm) & kept.any()
         if spread is not None:
             good &= jnp.isfinite(spread).all()
@@ -319,9 +274,8 @@ class Strategy:
         """Start over if there has been no better member for long; what it has found is kept."""
         start = state.start
         assert start is not None
-        if self._low is not None:
-            drawn = self._low + jax.random.uniform(key, start.shape) * (self._high - self._low)
-            start = jnp.where(jnp.isfinite(drawn), drawn, start)
+        if self._bounds is not None:
+            start = self._bounds.draw(key, start)
         over = state.stalled >= self.config.restart_after
         counts = {"stalled": jnp.zeros_like(state.stalled), "restarts": state.restarts + 1}
         fresh = state._replace(**self._fresh(start), **counts)
@@ -338,23 +292,9 @@ class Strategy:
         number = self.config.population
         if candidates is None:
             block = min(number, max(2, BLOCK // state.center.size // 2 * 2))
-            return Noise(
-                lambda first: self._members(state, first, block) - state.center, kept, block
-            )
+            made = partial(self._members, state, number=block)
+            return Noise(lambda first: made(first) - state.center, kept, block)
         rows = jax.vmap(lambda tree: ravel_pytree(tree)[0])(candidates) - state.center
         kept &= jnp.isfinite(rows).all(axis=1)
         rows = jnp.where(kept[:, None], rows, 0)
         return Noise(lambda first: rows, kept, number)
-
-
-def _method_class(key: str) -> type[Strategy]:
-    """Make the class of a method, with the settings of `wng train <method>` as its defaults."""
-    method = METHODS[key]
-    about = f"{method.title}: {method.about}. See `wng.Strategy` for the arguments."
-    defaults = StrategyConfig(**{**method.axes, **TUNED[key]})
-    return type(key.upper(), (Strategy,), {"__doc__": about, "defaults": defaults})
-
-
-ES, NSRES, BGES, WNES, BGWNES, SNES, WSNES = map(
-    _method_class, ("es", "nsres", "bges", "wnes", "bgwnes", "snes", "wsnes")
-)
