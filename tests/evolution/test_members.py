@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import wng
-from wng.evolution import strategy
+from wng.evolution import generation
 from wng.evolution.axes import SEARCHES
 from wng.evolution.members import Noise
 
@@ -20,7 +20,7 @@ def test_telling_without_candidates_is_telling_with_them(
     x64: None, monkeypatch, cls, search: str, antithetic: bool
 ) -> None:
     """In blocks of 4 of 22 members, of which the last is not full, and some are dropped."""
-    monkeypatch.setattr(strategy, "BLOCK", 5 * 6)
+    monkeypatch.setattr(generation, "BLOCK", 5 * 6)
     settings = {"population": 22, "search": search, "antithetic": antithetic, "sigma": 0.3}
     es = cls(jnp.arange(6.0), **settings, **SMALL)
     given = made = es.init(jax.random.key(0))
@@ -46,9 +46,9 @@ def test_the_best_member_so_far_is_kept(given: bool) -> None:
     assert float(es.best(state)[1]) == -np.inf
     np.testing.assert_array_equal(es.best(state)[0]["x"], 1)
     seen = []
-    for generation in range(6):
+    for number in range(6):
         candidates, state = es.ask(state)
-        returns = np.array(-jnp.sum(candidates["x"] ** 2, axis=1)) - 10 * (generation > 3)
+        returns = np.array(-jnp.sum(candidates["x"] ** 2, axis=1)) - 10 * (number > 3)
         returns[2] = np.nan  # does not count
         kept = np.delete(np.array(candidates["x"]), 2, axis=0)
         seen += list(zip(np.delete(returns, 2), kept, strict=True))
@@ -78,6 +78,6 @@ def test_members_are_never_held_together() -> None:
         es = cls(jnp.zeros(100_000), population=10_000)
         state = es.init(jax.random.key(0))
         shapes = jnp.zeros(10_000), jnp.zeros((10_000, 2 if es.needs_behaviors else 0))
-        compiled = es._tell_all.lower(state, None, *shapes).compile()
+        compiled = es._programs.learn.lower(es._numbers, state, None, *shapes).compile()
         memory = compiled.memory_analysis()
         assert memory.temp_size_in_bytes + memory.output_size_in_bytes < 1e9

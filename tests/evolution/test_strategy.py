@@ -44,6 +44,13 @@ def generation(es, state, returns=sphere, behaviors=first_two):
     return es.tell(state, candidates, returns(candidates), behaviors(candidates))
 
 
+def two_generations(es) -> np.ndarray:
+    state = es.init(jax.random.key(0))
+    for _ in range(2):
+        state, _ = generation(es, state)
+    return np.array(state.center)
+
+
 # Asking
 
 
@@ -350,6 +357,30 @@ def test_an_axis_of_ones_own_in_a_run(monkeypatch) -> None:
     np.testing.assert_array_equal(end(geometry="mine"), end())
     monkeypatch.setitem(GEOMETRIES, "mine", Backward())  # the name now means something else
     np.testing.assert_allclose(end(geometry="mine"), -end(), rtol=1e-3)
+
+
+def test_strategies_that_differ_in_numbers_share_their_programs() -> None:
+    """And come to what they would come to alone."""
+    base = {"population": 12, "max_norm": 1.0, **SMALL}
+    sweep = [
+        {"sigma": 0.1, "learning_rate": 0.1, "delta": -0.5, "beta": 0.2, "damping": 0.3},
+        {"sigma": 0.4, "learning_rate": 0.02, "delta": 0.7, "beta": -0.4, "damping": 0.01},
+        {"sigma": 0.2, "dual_gamma": 0.5, "max_norm": 0.3},
+    ]
+    made = [wng.BGWNES(PARAMS, **base | settings) for settings in sweep]
+    ends = [two_generations(es) for es in made]
+    assert len({es._programs for es in made}) == 1
+    assert made[0]._programs.learn._cache_size() == 1
+    for settings, end in zip(sweep, ends, strict=True):
+        # An optimizer of one's own is never shared.
+        rate = settings.get("learning_rate", wng.BGWNES.defaults.learning_rate)
+        alone = wng.BGWNES(PARAMS, optimizer=optax.adam(rate), **base | settings)
+        assert alone._programs is not made[0]._programs
+        np.testing.assert_allclose(two_generations(alone), end, rtol=1e-5, atol=1e-6)
+    assert len({tuple(end) for end in ends}) == 3
+    others = [{"delta": 0.0}, {"shaping": "ranks"}, {"population": 14}]  # not numbers, or off
+    for settings in others:
+        assert wng.BGWNES(PARAMS, **base | settings)._programs is not made[0]._programs
 
 
 # Bounds and restarts

@@ -213,7 +213,7 @@ def test_generations_without_a_finite_return_stop_the_run() -> None:
         assert trained.iteration == FRUITLESS - 1
     end = trained.checkpoint()[0]
     for name in end:
-        if name.split("/")[1] not in ("generation", "skipped"):
+        if name.split("/")[1] not in ("generation", "skipped", "stalled"):
             np.testing.assert_array_equal(end[name], start[name], err_msg=name)
     trained.close()
 
@@ -227,7 +227,7 @@ def test_a_good_generation_is_a_new_start() -> None:
     )
 
     class Sometimes:
-        def __call__(self, members, generation):
+        def __call__(self, members, moments, generation):
             episodes = evaluate(members, moments, generation)
             returns = np.full_like(episodes.returns, np.nan)
             return episodes._replace(returns=returns) if next(bad) else episodes
@@ -342,7 +342,6 @@ def test_seeds_at_the_ends_of_the_range() -> None:
 
 def test_runs_that_differ_in_the_seed_alone_compile_once() -> None:
     first, second = trainer(seed=0), trainer(seed=1)
-    assert first.strategy is second.strategy
     for trained in (first, second):
         trained.iterate()
     run = first.population.blocks[0].evaluator._run

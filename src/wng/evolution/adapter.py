@@ -8,8 +8,9 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from wng.evolution.generation import Metrics
 from wng.evolution.state import State
-from wng.evolution.strategy import Metrics, Strategy
+from wng.evolution.strategy import Strategy
 
 
 def flat_members(population: Any) -> Float[Array, "N p"]:

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from wng.evolution.config import Shaping
-from wng.evolution.members import Noise
+from wng.evolution.members import Noise, Sigma
 
 
 class Sample(NamedTuple):
@@ -26,7 +26,7 @@ class Sample(NamedTuple):
     noise: Noise  # θ̃_n − θ, whose weighted sums make gradients
     behaviors: Float[Array, "N d"]  # those left out repeat another's; d = 0 if nobody needs them
     kept: Bool[Array, " N"]
-    sigma: float | Float[Array, " p"]  # σ of the noise, one number or one for each parameter
+    sigma: Sigma  # σ of the noise
 
 
 def standardized(values: Float[Array, " N"], kept: Bool[Array, " N"]) -> Float[Array, " N"]:

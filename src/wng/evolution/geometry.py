@@ -16,6 +16,7 @@ from wng.estimator.jacobian import perturbation_weights
 from wng.estimator.precondition import precondition
 from wng.evolution.config import StrategyConfig
 from wng.evolution.fitness import Sample
+from wng.runs.settings import is_off
 
 Gradient = Float[Array, " p"]
 
@@ -51,12 +52,12 @@ class _Wasserstein(Geometry):
             )
 
     def needs_behaviors(self, config: StrategyConfig) -> bool:
-        return config.delta != 0
+        return not is_off(config.delta)
 
     def direction(
         self, config: StrategyConfig, key: Key, g: Gradient, sample: Sample, basis: Basis | None
     ) -> tuple[Gradient, Float[Array, ""]]:
-        if config.delta == 0:
+        if is_off(config.delta):
             return g, jnp.zeros(())
         X = sample.behaviors
         basis = kernel_basis(key, X, config.num_basis) if basis is None else basis

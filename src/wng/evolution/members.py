@@ -10,10 +10,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from wng.evolution.config import StrategyConfig
-
 MEMBERS, FRESH, FIXED, BASIS, RESTART = range(5)  # purposes of the keys of a strategy
 LANES = 16  # float32 numbers in the widest vector register
+Sigma = float | Float[Array, ""] | Float[Array, " p"]  # one number, or one for each parameter
 BLOCK = 2**23  # numbers in a block of members that are made again
 
 
@@ -23,31 +22,28 @@ def key_for(key: PRNGKeyArray, purpose: int, generation: int | Array) -> PRNGKey
 
 
 def member(
-    config: StrategyConfig,
+    antithetic: bool,
     key: PRNGKeyArray,
     generation: int | Array,
     center: Float[Array, " p"],
-    sigma: Float[Array, " p"] | None,
+    sigma: Sigma,
     number: int | Array,
 ) -> Float[Array, " p"]:
-    """Make θ̃_n = θ + σε_n; θ is the `center`, n the `number`, `key` that of the strategy.
-
-    `sigma` is None if the search distribution is fixed: σ is then that of the settings.
-    """
-    pair = number // 2 if config.antithetic else number
+    """Make θ̃_n = θ + σε_n; θ is the `center`, n the `number`, `key` that of the strategy."""
+    pair = number // 2 if antithetic else number
     key = jax.random.fold_in(key_for(key, MEMBERS, generation), pair)
     noise = jax.random.normal(key, center.shape, center.dtype)
-    if config.antithetic:
+    if antithetic:
         noise = jnp.where(number % 2 == 0, noise, -noise)
-    return center + (config.sigma if sigma is None else sigma) * noise
+    return center + sigma * noise
 
 
 def members(
-    config: StrategyConfig,
+    antithetic: bool,
     key: PRNGKeyArray,
     generation: int | Array,
     center: Float[Array, " p"],
-    sigma: Float[Array, " p"] | None,
+    sigma: Sigma,
     first: int | Array,
     number: int,
 ) -> Float[Array, "n p"]:
@@ -55,14 +51,14 @@ def members(
 
     With antithetic pairs, `first` and `number` must be even: a pair is drawn once.
     """
-    step = 2 if config.antithetic else 1
+    step = 2 if antithetic else 1
     key = key_for(key, MEMBERS, generation)
     draws = map_rows(
         lambda n: jax.random.normal(jax.random.fold_in(key, n), center.shape, center.dtype)
     )(first // step + jnp.arange(number // step))
-    if config.antithetic:
+    if antithetic:
         draws = jnp.stack([draws, -draws], axis=1).reshape(number, -1)
-    return center + (config.sigma if sigma is None else sigma) * draws
+    return center + sigma * draws
 
 
 class Noise(NamedTuple):

@@ -20,7 +20,7 @@ from wng.envs.resolve import ResolvedEnv
 from wng.evolution.config import EvolutionConfig
 from wng.evolution.episodes import Episodes, Rows, Setup
 from wng.evolution.evaluators import make_evaluator
-from wng.evolution.members import map_rows, member
+from wng.evolution.members import Sigma, map_rows, member
 from wng.evolution.policies import Policy
 from wng.runs.executor import RETRIES, Executor, LostError
 from wng.runs.setup import set_up_jax
@@ -46,9 +46,11 @@ class Block:
     def __init__(self, assignment: Assignment, rows: Rows):
         set_up_jax()  # where this is another process than the agent's
         self._rows, self._key = rows, strategy_key(assignment.seed)
-        self._make = _compiled(assignment.config, assignment.setup.policy, rows)
+        config = assignment.config
+        self._sigma = config.sigma  # unless it learns
+        self._make = _compiled(config.antithetic, assignment.setup.policy, rows)
         self.evaluator = make_evaluator(
-            assignment.env, assignment.setup, rows, assignment.seed, assignment.config.backend
+            assignment.env, assignment.setup, rows, assignment.seed, config.backend
         )
 
     def run(
@@ -59,7 +61,8 @@ class Block:
         generation: int,
     ) -> Episodes:
         """Run one episode of each member."""
-        members = self._make(center, sigma, self._key, generation)
+        spread = self._sigma if sigma is None else sigma
+        members = self._make(center, spread, self._key, generation)
         episodes = self.evaluator(members, moments, generation)
         if self._rows.center not in self._rows.members:  # then nobody needs the path
             episodes = episodes._replace(path=episodes.path[:0])
@@ -71,13 +74,13 @@ class Block:
 
 
 @lru_cache(maxsize=8)
-def _compiled(config: EvolutionConfig, policy: Policy, rows: Rows) -> Callable[..., Any]:
+def _compiled(antithetic: bool, policy: Policy, rows: Rows) -> Callable[..., Any]:
     _, unravel = ravel_pytree(policy.init(jax.random.key(0)))
 
     @jax.jit
-    def make(center: Array, sigma: Array | None, key: PRNGKeyArray, generation: Array) -> Any:
+    def make(center: Array, sigma: Sigma, key: PRNGKeyArray, generation: Array) -> Any:
         def one(number: Array) -> Any:
-            noisy = member(config, key, generation, center, sigma, number)
+            noisy = member(antithetic, key, generation, center, sigma, number)
             return unravel(jnp.where(number == rows.center, center, noisy))
 
         return map_rows(one)(rows.array())

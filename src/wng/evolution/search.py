@@ -6,6 +6,8 @@ A *fixed* search moves θ alone, through Adam. The others take a natural step in
 closed forms of `wng.estimator.gaussian`; σ stays positive, because its logarithm moves.
 """
 
+from typing import Any
+
 import jax.numpy as jnp
 import numpy as np
 import optax
@@ -13,6 +15,7 @@ from jaxtyping import Array, Float
 
 from wng.estimator.gaussian import information
 from wng.evolution.config import StrategyConfig
+from wng.runs.settings import is_off
 
 Vector = Float[Array, " p"]
 
@@ -61,7 +64,9 @@ class _Fisher(Search):
         self, config: StrategyConfig, sigma: Vector, direction: Vector, of_sigma: Vector
     ) -> tuple[Vector, Vector]:
         of_mean, of_log = self.information(config, sigma)
-        rate = config.sigma_rate or self.haste * (3 + np.log(sigma.size)) / (5 * sigma.size**0.5)
+        rate: Any = config.sigma_rate
+        if is_off(rate):
+            rate = self.haste * (3 + np.log(sigma.size)) / (5 * sigma.size**0.5)
         # No step changes σ by more than a factor e; σ, 1/σ² and σ² stay finite.
         log_step = jnp.clip(rate * sigma * of_sigma / of_log, -1, 1)
         least = float(jnp.finfo(sigma.dtype).tiny) ** 0.5

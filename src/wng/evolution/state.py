@@ -20,8 +20,3 @@ class State(NamedTuple):
     stalled: Int[Array, ""]  # generations in a row without a better member, or since a restart
     restarts: Int[Array, ""]
     start: Float[Array, " p"] | None  # θ at the start; None if the search never starts over
-
-    @property
-    def source(self) -> tuple[PRNGKeyArray, Array, Array, Array | None]:
-        """What the members of this generation are made from."""
-        return self.key, self.generation, self.center, self.sigma

@@ -7,7 +7,6 @@ the *search* (whether σ learns, too).
 """
 
 import dataclasses
-from functools import partial
 from typing import Any, ClassVar
 
 import jax
@@ -21,14 +20,10 @@ from wng.estimator.checks import check_count, check_key, check_params
 from wng.evolution.axes import GEOMETRIES, PROXIMITIES, SEARCHES
 from wng.evolution.bounds import read_bounds
 from wng.evolution.config import StrategyConfig
-from wng.evolution.fitness import SHAPINGS, Sample, es_gradient, es_gradients
-from wng.evolution.members import BASIS, BLOCK, FIXED, FRESH, RESTART, Noise, key_for, members
-from wng.evolution.proximity import Keys
+from wng.evolution.generation import Metrics, Rule, shared_programs
+from wng.evolution.methods import METHODS, TUNED
 from wng.evolution.state import State
-from wng.evolution.told import check_candidates, read_behaviors, read_returns
-from wng.runs.settings import check_names
-
-Metrics = dict[str, Array]
+from wng.runs.settings import check_names, numbers_of
 
 
 class Strategy:
@@ -79,14 +74,17 @@ class Strategy:
         self.geometry = GEOMETRIES.find(self.config.geometry)
         self.geometry.check(self.config, basis)
         self.search = SEARCHES.find(self.config.search)
-        self._optimizer = self.search.optimizer(self.config) if optimizer is None else optimizer
-        self._basis = basis
-        self._bounds = None if bounds is None else read_bounds(params, bounds)
-        self._ask_one = jax.jit(self._member)  # both compiled, so that they round alike
-        self._ask_all = jax.jit(
-            lambda state: jax.vmap(self._unravel)(self._members(state, 0, self.config.population))
+        self._rule = Rule(
+            self.config,
+            self.proximity,
+            self.geometry,
+            self.search,
+            optimizer,
+            basis,
+            None if bounds is None else read_bounds(params, bounds),
+            self._unravel,
         )
-        self._tell_all = jax.jit(self._update)
+        self._numbers, self._programs = numbers_of(self.config), shared_programs(self._rule, params)
 
     @property
     def needs_behaviors(self) -> bool:
@@ -115,7 +113,7 @@ class Strategy:
             raise ValueError("params must be a pytree like the one the strategy was made with.")
         zero = jnp.zeros((), int)
         return State(
-            **self._fresh(center),
+            **self._rule.fresh(center),
             generation=zero,
             key=key,
             past=past,
@@ -126,12 +124,6 @@ class Strategy:
             restarts=zero,
             start=center if self.config.restart_after else None,
         )
-
-    def _fresh(self, center: Float[Array, " p"]) -> dict[str, Any]:
-        """Return what learns, as it is before the first generation."""
-        sigma = self.search.start(self.config, center)
-        optimizer = self._optimizer.init(self._unravel(center))
-        return {"center": center, "sigma": sigma, "optimizer": optimizer}
 
     def params(self, state: State) -> Any:
         """Return θ as a pytree like the one the strategy was made with."""
@@ -146,22 +138,14 @@ class Strategy:
 
     def member(self, state: State, number: int | Array) -> Any:
         """Return one member of the generation, the same as row `number` of `ask`."""
-        return self._ask_one(state, number)
-
-    def _member(self, state: State, number: int | Array) -> Any:
-        pair = self._members(state, number // 2 * 2, 2)  # made as in `ask`, so that it rounds alike
-        return self._unravel(pair[number % 2])
-
-    def _members(self, state: State, first: int | Array, number: int) -> Float[Array, "n p"]:
-        made = members(self.config, *state.source, first, number)
-        return made if self._bounds is None else self._bounds.clip(made)
+        return self._programs.member(self._numbers, state, number)
 
     def ask(self, state: State) -> tuple[Any, State]:
         """Return the members of this generation: leaves have a leading [population] axis.
 
         Asking again returns the same members; `tell` starts the next generation.
         """
-        return self._ask_all(state), state
+        return self._programs.everyone(self._numbers, state), state
 
     def tell(
         self, state: State, candidates: Any, returns: ArrayLike, behaviors: ArrayLike | None = None
@@ -181,120 +165,59 @@ class Strategy:
           The new state, and metrics of the generation.
         """
         population = self.config.population
-        told = read_returns(returns, population)
+        told = _read_returns(returns, population)
         if candidates is not None:
-            check_candidates(candidates, self._unravel(self._flat), population)
+            _check_candidates(candidates, self._unravel(self._flat), population)
         nobody = jnp.zeros((population, 0))
-        X = read_behaviors(behaviors, population) if self.needs_behaviors else nobody
+        X = _read_behaviors(behaviors, population) if self.needs_behaviors else nobody
         if state.past is None:
             state = state._replace(past=self.proximity.empty(self.config, X.shape[1]))
-        return self._tell_all(state, candidates, told, X)
+        return self._programs.learn(self._numbers, state, candidates, told, X)
 
-    def _update(
-        self, state: State, candidates: Any, returns: Array, X: Array
-    ) -> tuple[State, Metrics]:
-        config = self.config
-        empty = jax.eval_shape(partial(self.proximity.empty, config, X.shape[1]))
-        past, empty = (jax.tree.map(lambda x: x.shape, tree) for tree in (state.past, empty))
-        if past != empty:
-            raise ValueError(
-                f"behaviors have length {X.shape[1]}, which is not the length of those told "
-                "before: use one embedding for all generations."
-            )
-        kept = jnp.isfinite(returns) & jnp.isfinite(X).all(axis=1)
-        noise = self._noise(state, candidates, kept)
-        kept = noise.kept
-        sigma = config.sigma if state.sigma is None else state.sigma
-        sample = Sample(
-            returns=SHAPINGS[config.shaping](returns, kept),
-            noise=noise,
-            behaviors=jnp.where(kept[:, None], X, X[jnp.argmax(kept)]),
-            kept=kept,
-            sigma=sigma,
+
+def _check_candidates(candidates: Any, params: Any, population: int) -> None:
+    """Raise a ValueError unless `candidates` are as many as the population, each like `params`."""
+    expected = jax.tree.map(lambda leaf: (population, *jnp.shape(leaf)), params)
+    if jax.tree.map(jnp.shape, candidates) != expected:
+        raise ValueError(
+            "candidates must be the parameters of all members as ask() returned them: the "
+            f"same pytree, with a leading axis of {population}."
         )
-        new_key = partial(key_for, state.key, generation=state.generation)
-        keys = Keys(fixed=key_for(state.key, FIXED, 0), fresh=new_key(FRESH))
-        fitness, distance, past = self.proximity.fitness(config, state.past, keys, sample)
-        spread = state.sigma
-        if spread is None:
-            gradient = of_sigma = es_gradient(sample, fitness)
-        else:
-            gradient, of_sigma = es_gradients(sample, fitness)
-        direction, epsilon = self.geometry.direction(
-            config, new_key(BASIS), gradient, sample, self._basis
+
+
+def _read_returns(returns: ArrayLike, population: int) -> Float[Array, " N"]:
+    """Return the returns as an array, one for each member."""
+    if jnp.shape(returns) != (population,):
+        raise ValueError(
+            f"returns must have shape [{population}], one for each member, got shape "
+            f"{list(jnp.shape(returns))}."
         )
-        if spread is not None:
-            direction, spread = self.search.step(config, spread, direction, of_sigma)
-        norm = jnp.linalg.norm(direction)
-        if config.max_norm:
-            factor = config.max_norm / jnp.maximum(norm, 1e-30)
-            direction = direction * (factor if config.fixed_norm else jnp.minimum(1, factor))
+    return jnp.asarray(returns, float)
 
-        params = self._unravel(state.center)
-        step, optimizer = self._optimizer.update(self._unravel(-direction), state.optimizer, params)
-        center = ravel_pytree(optax.apply_updates(params, step))[0]
-        if self._bounds is not None:
-            center = self._bounds.clip(center)
-        good = jnp.isfinite(center).all() & jnp.isfinite(norm) & kept.any()
-        if spread is not None:
-            good &= jnp.isfinite(spread).all()
-        center, spread, optimizer, past = jax.tree.map(
-            lambda new, old: jnp.where(good, new, old),
-            (center, spread, optimizer, past),
-            (state.center, state.sigma, state.optimizer, state.past),
+
+def _read_behaviors(behaviors: ArrayLike | None, population: int) -> Float[Array, "N d"]:
+    """Return the behaviors as an array, a vector for each member."""
+    if behaviors is None:
+        raise ValueError(
+            "this strategy compares behaviors: pass tell() behaviors, a vector for each member."
         )
-        first = jnp.argmax(jnp.where(kept, returns, -jnp.inf))
-        better = kept[first] & (returns[first] > state.best_return)
-        best = {
-            "best": jnp.where(better, self._row(state, candidates, first), state.best),
-            "best_return": jnp.where(better, returns[first], state.best_return),
-        }
-        left = jnp.where(kept, returns, jnp.nan)
-        metrics = {
-            "population_mean": jnp.nanmean(left),
-            "population_best": jnp.nanmax(left),
-            "population_std": jnp.nanstd(left),
-            "dropped": (~kept).sum(),
-            "gradient_norm": jnp.linalg.norm(gradient),
-            "direction_norm": norm,
-            "alignment": gradient @ direction / (jnp.linalg.norm(gradient) * norm + 1e-30),
-            "epsilon": epsilon,
-            "distance": distance,
-            "sigma": jnp.sqrt(jnp.mean(jnp.square(sigma))),
-        }
-        counts = {"generation": state.generation + 1, "skipped": state.skipped + ~good}
-        counts["stalled"] = jnp.where(better, 0, state.stalled + 1)
-        learned = {"center": center, "sigma": spread, "optimizer": optimizer, "past": past}
-        state = state._replace(**learned, **counts, **best)
-        if state.start is not None:
-            state = self._restarted(state, new_key(RESTART))
-        return state, metrics
+    size = jnp.shape(behaviors)
+    if len(size) not in (1, 2) or size[0] != population or 0 in size:
+        raise ValueError(
+            f"behaviors must have shape [{population}, d], a vector for each member, got "
+            f"shape {list(size)}."
+        )
+    return jnp.asarray(behaviors, float).reshape(population, -1)
 
-    def _restarted(self, state: State, key: PRNGKeyArray) -> State:
-        """Start over if there has been no better member for long; what it has found is kept."""
-        start = state.start
-        assert start is not None
-        if self._bounds is not None:
-            start = self._bounds.draw(key, start)
-        over = state.stalled >= self.config.restart_after
-        counts = {"stalled": jnp.zeros_like(state.stalled), "restarts": state.restarts + 1}
-        fresh = state._replace(**self._fresh(start), **counts)
-        return jax.tree.map(lambda new, old: jnp.where(over, new, old), fresh, state)
 
-    def _row(self, state: State, candidates: Any, number: Array) -> Float[Array, " p"]:
-        """One member, flat."""
-        if candidates is None:
-            return ravel_pytree(self._member(state, number))[0]
-        return ravel_pytree(jax.tree.map(lambda x: x[number], candidates))[0]
+def _method_class(key: str) -> type[Strategy]:
+    """Make the class of a method, with the settings of `wng train <method>` as its defaults."""
+    method = METHODS[key]
+    about = f"{method.title}: {method.about}. See `wng.Strategy` for the arguments."
+    defaults = StrategyConfig(**{**method.axes, **TUNED[key]})
+    return type(key.upper(), (Strategy,), {"__doc__": about, "defaults": defaults})
 
-    def _noise(self, state: State, candidates: Any, kept: Array) -> Noise:
-        """θ̃_n − θ; members whose parameters are not finite are left out as well."""
-        number = self.config.population
-        if candidates is None:
-            block = min(number, max(2, BLOCK // state.center.size // 2 * 2))
-            made = partial(self._members, state, number=block)
-            return Noise(lambda first: made(first) - state.center, kept, block)
-        rows = jax.vmap(lambda tree: ravel_pytree(tree)[0])(candidates) - state.center
-        kept &= jnp.isfinite(rows).all(axis=1)
-        rows = jnp.where(kept[:, None], rows, 0)
-        return Noise(lambda first: rows, kept, number)
+
+ES, NSRES, BGES, WNES, BGWNES, SNES, WSNES = map(
+    _method_class, ("es", "nsres", "bges", "wnes", "bgwnes", "snes", "wsnes")
+)

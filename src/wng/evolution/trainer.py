@@ -2,7 +2,7 @@
 
 import dataclasses
 import time
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,7 +13,6 @@ import numpy as np
 from wng import envs
 from wng.behavior.embedding import Embedding, as_embedding, find_embedding
 from wng.envs.moments import Moments
-from wng.evolution.axes import GEOMETRIES, PROXIMITIES, SEARCHES
 from wng.evolution.config import EvolutionConfig
 from wng.evolution.episodes import Episodes, Setup, behavior_size
 from wng.evolution.maps import keep_map
@@ -70,13 +69,7 @@ class EvolutionTrainer:
         check_memory(
             f"an episode of horizon={self.horizon} steps", self.horizon * spec.observation_size
         )
-        self.strategy = _shared_strategy(
-            config,
-            self.policy,
-            PROXIMITIES.find(config.proximity),
-            GEOMETRIES.find(config.geometry),
-            SEARCHES.find(config.search),
-        )
+        self.strategy = Strategy(self.policy.init(jax.random.key(0)), config)
         self.map = self.resolved.map
         noise, normalize = config.action_noise, config.normalize_observations
         self._setup = setup = Setup(self.policy, chosen, self.horizon, noise, normalize)
@@ -208,12 +201,6 @@ def _merge(moments: Moments, episodes: Episodes) -> Moments:
     variance = share @ (variances + (means - mean) ** 2)
     # float32 again, compiled or not
     return moments.merge(*(jnp.asarray(x, jnp.float32) for x in (mean, variance, steps.sum())))
-
-
-@lru_cache(maxsize=8)  # runs that differ only in the seed share a strategy
-def _shared_strategy(config: EvolutionConfig, policy: Policy, *axes: Any) -> Strategy:
-    del axes  # part of the key: a name may have been assigned to another object
-    return Strategy(policy.init(jax.random.key(0)), config)
 
 
 def _find_embedding(config: EvolutionConfig, function: Any) -> Embedding:

@@ -122,6 +122,11 @@ def numbers_of(config: Any) -> dict[str, float]:
     return {name: value for name, value in found.items() if value != 0}
 
 
+def is_off(value: Any) -> bool:
+    """Whether a setting is 0, which turns something off. (Other numbers may be traced.)"""
+    return isinstance(value, int | float) and value == 0
+
+
 def shape_of(config: Any) -> Any:
     """The settings that a compiled program depends on: all `numbers_of` the configuration are 1."""
     return with_numbers(config, dict.fromkeys(numbers_of(config), 1.0))
