@@ -16,10 +16,10 @@ SEEDED = ["gymnasium", "workers"]
 def build() -> Iterator[Any]:
     made: list[VectorEnv] = []
 
-    def build(env_id: str, num_envs: int, seed: int, backend: Any) -> VectorEnv:
+    def build(env_id: str, num_envs: int, seed: int, backend: Any, **more: Any) -> VectorEnv:
         if backend == "envpool":
             pytest.importorskip("envpool")
-        made.append(make(env_id, num_envs, seed, backend))
+        made.append(make(env_id, num_envs, seed, backend, **more))
         assert made[-1].spec.backend == backend
         return made[-1]
 
@@ -71,6 +71,28 @@ def test_ends_of_episodes(build, backend):
         seen |= set(length[ended])
         observations = step.observations
     assert seen == {1, 2, 3, 4, 5, 6}
+
+
+@pytest.mark.parametrize("backend", SEEDED)
+def test_once_an_episode_has_ended_a_copy_waits_for_the_next_reset(build, backend):
+    again, once = (build("CartPole-v1", 5, 7, backend, once=once) for once in (False, True))
+    rng = np.random.default_rng(0)
+    for episode in (0, 3):
+        np.testing.assert_array_equal(once.reset(episode), again.reset(episode))
+        over, last = np.zeros(5, bool), np.zeros((5, 4))
+        for _ in range(60):
+            actions = draw(again, rng)
+            expected, found = again.step(actions), once.step(actions)
+            for name in ("rewards", "terminated", "final_observations"):
+                one, other = getattr(found, name), getattr(expected, name)
+                np.testing.assert_array_equal(one[~over], other[~over])
+            assert not found.rewards[over].any()
+            assert not found.terminated[over].any()
+            last[~over] = expected.final_observations[~over]
+            over |= expected.terminated
+            np.testing.assert_array_equal(found.final_observations, last)
+            np.testing.assert_array_equal(found.observations, last)
+        assert over.sum() >= 3
 
 
 @pytest.mark.parametrize("backend", SEEDED)

@@ -59,7 +59,7 @@ def test_cartpole_falls_when_always_pushed():
 
 def test_termination_at_the_time_limit_is_termination():
     spec = describe_envpool("CartPole-v1")
-    env = VectorEnv(spec, 1, EnvPoolRunner(spec, None, 1, 0, 0))
+    env = VectorEnv(spec, 1, EnvPoolRunner(spec, None, 1, 0))
     env.reset()
     length = 1
     while not env.step(np.array([1])).terminated[0]:
@@ -67,7 +67,7 @@ def test_termination_at_the_time_limit_is_termination():
     env.close()
     for limit, terminated in ((length, True), (length - 1, False)):
         limited = replace(spec, max_episode_steps=limit)
-        env = VectorEnv(limited, 1, EnvPoolRunner(limited, None, 1, 0, 0))
+        env = VectorEnv(limited, 1, EnvPoolRunner(limited, None, 1, 0))
         env.reset()
         steps = [env.step(np.array([1])) for _ in range(limit)]
         assert not any(s.terminated[0] or s.truncated[0] for s in steps[:-1])

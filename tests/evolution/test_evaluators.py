@@ -13,6 +13,7 @@ from wng.envs import workers
 from wng.envs.moments import Moments
 from wng.envs.walls.point import PointTask
 from wng.envs.worker import episode_seed
+from wng.evolution import evaluators
 from wng.evolution.episodes import Episodes, Rows, Setup, behavior_size
 from wng.evolution.evaluators import make_evaluator
 from wng.evolution.policies import Policy
@@ -302,6 +303,18 @@ def test_a_stepper_may_be_used_again_for_an_earlier_generation() -> None:
     evaluator.close()
     for one, other in zip(first, again[::-1], strict=True):
         assert_same(one, other)
+
+
+@pytest.mark.parametrize(("chunk", "actions"), [(3, ACTIONS), (4, ACTIONS), (4, ACTIONS[[0, 0]])])
+def test_compiled_episodes_are_played_until_all_are_over(monkeypatch, chunk: int, actions) -> None:
+    """In chunks, of which the last is not full, or is not needed."""
+    whole = on_the_line("jax", actions=actions, embedding=EVERYTHING, noise=0.1)
+    monkeypatch.setattr(evaluators, "CHUNK", chunk)
+    evaluators.compiled_episodes.cache_clear()
+    parts = on_the_line("jax", actions=actions, embedding=EVERYTHING, noise=0.1)
+    evaluators.compiled_episodes.cache_clear()
+    assert_same(parts, whole)
+    np.testing.assert_array_equal(parts.path, whole.path)
 
 
 @pytest.mark.parametrize("backend", LINE_BACKENDS)

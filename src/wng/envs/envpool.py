@@ -62,7 +62,15 @@ class EnvPoolRunner:
     'restore' starts new episodes from a seed that the run has not used before.
     """
 
-    def __init__(self, spec: EnvSpec, gym_spec: Any, num_envs: int, seed: int, offset: int) -> None:
+    def __init__(
+        self,
+        spec: EnvSpec,
+        gym_spec: Any,
+        num_envs: int,
+        seed: int,
+        offset: int = 0,
+        once: bool = False,
+    ) -> None:
         self.buffers = Buffers.local(spec, num_envs)
         self._id, self._num_envs, self._seed = spec.id, num_envs, seed
         self._limit = spec.max_episode_steps or np.iinfo(np.int32).max - 1

@@ -27,6 +27,7 @@ def make(
     seed: int,
     backend: BackendChoice = "auto",
     offset: int = 0,
+    once: bool = False,
 ) -> VectorEnv:
     """Make a vector environment.
 
@@ -44,8 +45,9 @@ def make(
       num_envs: Number of copies.
       seed: Random seed.
       backend: What runs the environment.
-      offset: Number of the first copy. Copies with the same number have the same episodes. EnvPool
-        ignores it.
+      offset: Number of the first copy. Copies with the same number have the same episodes.
+      once: Whether a copy whose episode has ended waits for `reset`, as it is and without rewards,
+        instead of starting the next one. EnvPool ignores this and `offset`.
     """
     check_arguments(num_envs, seed)
     check_choice("backend", backend, get_args(BackendChoice))
@@ -57,7 +59,7 @@ def make(
     if chosen == "jax":
         chosen = "gymnasium"
     spec = resolved.spec_on(chosen)
-    runner = RUNNERS[chosen](spec, resolved.gym_spec, num_envs, seed, offset)
+    runner = RUNNERS[chosen](spec, resolved.gym_spec, num_envs, seed, offset, once)
     return VectorEnv(spec, num_envs, runner)
 
 

@@ -29,9 +29,11 @@ class Runner(Protocol):
 class LocalRunner:
     """Runs all environments in this process."""
 
-    def __init__(self, spec: EnvSpec, gym_spec: Any, num_envs: int, seed: int, offset: int) -> None:
+    def __init__(
+        self, spec: EnvSpec, gym_spec: Any, num_envs: int, seed: int, offset: int, once: bool
+    ) -> None:
         self.buffers = Buffers.local(spec, num_envs)
-        self._environments = EnvSlice(gym_spec, seed, 0, self.buffers, offset)
+        self._environments = EnvSlice(gym_spec, seed, 0, self.buffers, offset, once)
         self.close = self._environments.close
 
     def run(self, command: str, *arrays: np.ndarray) -> None:

@@ -78,10 +78,14 @@ def episode_seed(seed: int, index: int, episode: int) -> int:
 class EnvSlice:
     """Environments `first`, `first + 1`, …, one for each row of the buffers.
 
-    They have the episodes of environments `offset + first`, … of a larger set.
+    They have the episodes of environments `offset + first`, … of a larger set. If they run `once`,
+    an environment whose episode has ended waits, as it is, for the next `reset`.
     """
 
-    def __init__(self, spec: Any, seed: int, first: int, buffers: Buffers, offset: int = 0) -> None:
+    def __init__(
+        self, spec: Any, seed: int, first: int, buffers: Buffers, offset: int, once: bool
+    ) -> None:
+        self._once, self._waits = once, [False] * len(buffers.rewards)
         self._spec, self._seed, self._first, self._buffers = spec, seed, first, buffers
         self._number = offset + first
         self._k = 0  # environment at work
@@ -117,12 +121,16 @@ class EnvSlice:
         with quiet_bullet(self._spec.id), self._guard():
             for k, episode in enumerate(self._buffers.episodes.tolist()):
                 self._begin(k, episode)
+        self._waits = [False] * len(self._envs)
 
     def step(self) -> None:
         """Take the actions in the buffers, and start a new episode where one ends."""
         b, final = self._buffers, self._final_observations
         with self._guard():
             for k, env in enumerate(self._envs):
+                if self._waits[k]:
+                    b.rewards[k], b.terminated[k], b.truncated[k] = 0, False, False
+                    continue
                 self._k = k
                 # A copy, because an environment may keep its action and the buffer is reused.
                 found = env.step(b.actions[k].copy())
@@ -130,7 +138,10 @@ class EnvSlice:
                 final[k] = self._checked(observation)
             b.observations[:] = b.final_observations
             for k in np.flatnonzero(b.terminated | b.truncated).tolist():
-                self._begin(k, int(b.episodes[k]) + 1)
+                if self._once:
+                    self._waits[k] = True
+                else:
+                    self._begin(k, int(b.episodes[k]) + 1)
 
     def restore(self, steps: np.ndarray, actions: np.ndarray) -> None:
         """Replay, in new environments, the episodes whose numbers are in the buffers."""
@@ -217,9 +228,10 @@ def main() -> None:
     with contextlib.suppress(EOFError, ConnectionError):
         try:
             sys.path[:] = parent.recv()
-            spec, seed, offset, first, last, row = parent.recv()
+            spec, seed, offset, once, first, last, row = parent.recv()
             rows = np.frombuffer(mmap.mmap(memory, 0), row)
-            environments = EnvSlice(spec, seed, first, Buffers.over(rows[first:last]), offset)
+            buffers = Buffers.over(rows[first:last])
+            environments = EnvSlice(spec, seed, first, buffers, offset, once)
         except Exception as error:
             os.write(parent.fileno(), FAILED)
             parent.send((-1, _describe(error), traceback.format_exc()))

@@ -63,7 +63,9 @@ class WorkerRunner:
     its socket closes and the other side notices.
     """
 
-    def __init__(self, spec: EnvSpec, gym_spec: Any, num_envs: int, seed: int, offset: int) -> None:
+    def __init__(
+        self, spec: EnvSpec, gym_spec: Any, num_envs: int, seed: int, offset: int, once: bool
+    ) -> None:
         obstacle = why_no_workers(gym_spec)
         if obstacle:
             raise ValueError(
@@ -71,7 +73,7 @@ class WorkerRunner:
                 "module, or use backend='gymnasium'."
             )
         count = min(available_cores(), num_envs)
-        self._id, self._job, self._row = spec.id, (gym_spec, seed, offset), row_type(spec)
+        self._id, self._job, self._row = spec.id, (gym_spec, seed, offset, once), row_type(spec)
         self._bounds = [num_envs * w // count for w in range(count + 1)]
         self._processes: list[subprocess.Popen[bytes]] = []
         self._connections: list[Connection] = []

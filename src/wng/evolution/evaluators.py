@@ -19,6 +19,7 @@ from wng.evolution.steppers import SteppedEvaluator, gym_stepper, mujoco_stepper
 
 # What an environment must have for a backend (attributes of `env.unwrapped`), the fastest first.
 ATTRIBUTES = {"jax": "jax_env", "mujoco": "mujoco_task"}
+CHUNK = 64  # steps of compiled episodes between two looks at whether all are over
 
 
 class JaxEvaluator:
@@ -45,12 +46,22 @@ def compiled_episodes(
 ) -> Callable[[Any, Moments | None, PRNGKeyArray], tuple]:
     """The function (members, moments, key) ↦ what `summarize` returns, and the last one's path."""
 
-    def episode(moments: Moments | None, params: Any, key: PRNGKeyArray, noisy: Array) -> Rollout:
-        layers = setup.policy.layers(params)
+    horizon, chunk = setup.horizon, min(setup.horizon, CHUNK)
+
+    def begin(params: Any, key: PRNGKeyArray, noisy: Array) -> tuple[Any, Any, Array, tuple]:
         key_env, key_noise = jax.random.split(key)
         noise = noisy * setup.draw_noise(key_noise)
-        state, observation = env.reset_one(key_env)
+        now = *env.reset_one(key_env), jnp.array(True)
+        return key_env, setup.policy.layers(params), noise, now
 
+    def play(
+        moments: Moments | None,
+        times: Array,
+        key_env: PRNGKeyArray,
+        layers: Any,
+        noise: Array,
+        now: tuple,
+    ) -> tuple[tuple, Rollout]:
         def step(carry: tuple, now: tuple[Array, Array]) -> tuple[tuple, Rollout]:
             (state, observation, alive), (t, noise) = carry, now
             action = setup.act(layers, moments, observation, noise)
@@ -66,13 +77,39 @@ def compiled_episodes(
             record = Rollout(kept[1], action, jnp.where(broken, jnp.nan, reward), alive)
             return (*kept, alive & ~(terminated | truncated | broken)), record
 
-        times = jnp.arange(1, noise.shape[0] + 1)
-        return jax.lax.scan(step, (state, observation, jnp.array(True)), (times, noise))[1]
+        return jax.lax.scan(step, now, (times, noise))
 
     @jax.jit
     def run(members: Any, moments: Moments | None, key: PRNGKeyArray) -> tuple:
         noisy = (rows.array() != rows.center).astype(float)
-        rollout = map_rows(partial(episode, moments))(members, rows.keys(key), noisy)
+        keys, layers, noise, now = map_rows(begin)(members, rows.keys(key), noisy)
+        chunks = -(-horizon // chunk)
+        noise = jnp.pad(noise, ((0, 0), (0, chunks * chunk - horizon), (0, 0)))
+
+        def play_chunk(number: Array, now: tuple) -> tuple[tuple, Rollout]:
+            part = jax.lax.dynamic_slice_in_dim(noise, number * chunk, chunk, axis=1)
+            times = number * chunk + jnp.arange(1, chunk + 1)
+            return map_rows(partial(play, moments, times))(keys, layers, part, now)
+
+        def go_on(carry: tuple) -> tuple:
+            number, now, whole = carry
+            now, part = play_chunk(number, now)
+            place = partial(jax.lax.dynamic_update_slice_in_dim, axis=1)
+            whole = jax.tree.map(lambda w, x: place(w, x, number * chunk), whole, part)
+            return number + 1, now, whole
+
+        start = jnp.zeros((), int)
+        if chunks == 1:
+            rollout = play_chunk(start, now)[1]
+        else:  # until every episode is over
+            empty = jax.tree.map(
+                lambda x: jnp.zeros((rows.number, chunks * chunk, *x.shape[2:]), x.dtype),
+                jax.eval_shape(play_chunk, start, now)[1],
+            )
+            rollout = jax.lax.while_loop(
+                lambda carry: (carry[0] < chunks) & carry[1][2].any(), go_on, (start, now, empty)
+            )[2]
+            rollout = jax.tree.map(lambda x: x[:, :horizon], rollout)
         return *summarize(setup, rollout), rollout.observations[-1]
 
     return run

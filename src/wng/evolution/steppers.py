@@ -86,8 +86,8 @@ def _compiled(setup: Setup) -> tuple[Any, Any, Any, Any]:
 
 
 def gym_stepper(found: ResolvedEnv, rows: Rows, seed: int, backend: Any) -> Stepper:
-    """Make a copy of a Gymnasium environment for each member."""
-    env: Any = envs.make(found, rows.number, seed, backend, offset=rows.first)
+    """Make a copy of a Gymnasium environment for each member; it waits once its episode is over."""
+    env: Any = envs.make(found, rows.number, seed, backend, offset=rows.first, once=True)
 
     def step(actions: np.ndarray) -> Stepped:
         after = env.step(actions)
