@@ -14,12 +14,13 @@ class Walk:
     max_episode_steps = 7
 
     def reset(self, key):
-        return {"x": 0, "key": key}, jnp.zeros((2, 1))
+        return {"x": 0, "key": key, "moved": 0.0}, jnp.zeros((2, 1))
 
     def step(self, key, state, action):
         x = state["x"] + jnp.where(jax.random.uniform(key) < 0.1, 0, 2 * action - 3)
         seen = jnp.full((2, 1), x, float)
-        return {"x": x, "key": key}, seen, x == 3, x == 3, False
+        state.update(x=x, key=key, moved=1.0)  # in place, as environments of brax do
+        return state, seen, x == 3, x == 3, False
 
     def render(self, state):
         return np.full((16, 16, 3), 20 * int(state["x"]) + 100, np.uint8)

@@ -101,7 +101,8 @@ class JaxVector:
         else:
             low, high = jnp.asarray(spec.action_low), jnp.asarray(spec.action_high)
             taken = jnp.clip(action, low, high).reshape(spec.action_shape)
-        after, observation, reward, terminated, truncated = self.env.step(key, state, taken)
+        copied = jax.tree.map(lambda leaf: leaf, state)  # brax changes dictionaries in its argument
+        after, observation, reward, terminated, truncated = self.env.step(key, copied, taken)
         after = jax.tree.map(_as, after, state)  # a scan needs the types that `reset` returned
         reward = jnp.asarray(reward, jnp.float32).reshape(())
         terminated, truncated = (jnp.asarray(x, bool).reshape(()) for x in (terminated, truncated))
