@@ -2,6 +2,7 @@
 
     python benchmarks/evaluate.py             # everything that is missing, then the tables
     python benchmarks/evaluate.py --report    # the tables of what is there
+    python benchmarks/evaluate.py --methods wtrpo trpo ppo    # these first, and compare only them
 
 Settings `tuned`, 300,000 steps, seeds 20 to 24, on the four tuning tasks and on HalfCheetah-v5 and
 Swimmer-v5, which no setting was tuned on (they have been looked at during development: validation,
@@ -41,10 +42,10 @@ def run(method: str, env: str, seed: int) -> list[object]:
     return [method, env, seed, *(float(found[name]) for name in COLUMNS)]
 
 
-def column(rows: list[dict[str, str]], name: str) -> Returns:
+def column(rows: list[dict[str, str]], name: str, methods: list[str]) -> Returns:
     """A column by method and task, for the methods and tasks with all seeds."""
     found: Returns = {}
-    for method, env in itertools.product(METHODS, TASKS):
+    for method, env in itertools.product(methods, TASKS):
         values = [float(r[name]) for r in rows if (r["method"], r["env"]) == (method, env)]
         if len(values) == len(SEEDS):
             found.setdefault(method, {})[env] = np.array(values)
@@ -66,11 +67,11 @@ def difference(a: list[np.ndarray], b: list[np.ndarray]) -> tuple[float, float, 
     return interquartile_mean(np.concatenate(a)) - interquartile_mean(np.concatenate(b)), low, high
 
 
-def report(rows: list[dict[str, str]]) -> None:
+def report(rows: list[dict[str, str]], methods: list[str]) -> None:
     """Print returns, scores, differences and speed."""
-    returns, untrained = column(rows, "deterministic"), column(rows, "untrained")
-    seconds = column(rows, "seconds")
-    complete = [task for task in TASKS if all(task in returns.get(m, {}) for m in METHODS)]
+    returns, untrained = (column(rows, name, methods) for name in ("deterministic", "untrained"))
+    seconds = column(rows, "seconds", methods)
+    complete = [task for task in TASKS if all(task in returns.get(m, {}) for m in methods)]
     print(f"Complete tasks: {', '.join(complete) or 'none'}\n")
     table = [
         [
@@ -81,22 +82,22 @@ def report(rows: list[dict[str, str]]) -> None:
                 if v is not None
             ),
         ]
-        for m in METHODS
+        for m in methods
         if m in returns
     ]
     print(markdown_table(["deterministic return", *complete], table))
     if not complete:
         return
-    scores: dict[str, list[np.ndarray]] = {m: [] for m in METHODS}
+    scores: dict[str, list[np.ndarray]] = {m: [] for m in methods}
     for task in complete:
-        low = np.mean([untrained[m][task].mean() for m in METHODS])
-        best = max(returns[m][task].mean() for m in METHODS)
-        for m in METHODS:
+        low = np.mean([untrained[m][task].mean() for m in methods])
+        best = max(returns[m][task].mean() for m in methods)
+        for m in methods:
             scores[m].append((returns[m][task] - low) / (best - low))
     table = []
-    for m in METHODS:
+    for m in methods:
         mean, low, high = stratified_bootstrap(scores[m], interquartile_mean, DRAWS)
-        away, least, most = difference(scores["wtrpo"], scores[m])
+        away, least, most = difference(scores[methods[0]], scores[m])
         speed = STEPS / np.mean([seconds[m][task].mean() for task in complete])
         table.append(
             [
@@ -106,7 +107,9 @@ def report(rows: list[dict[str, str]]) -> None:
                 f"{speed:.0f}",
             ]
         )
-    print(markdown_table(["score", "interquartile mean", "WTRPO minus it", "steps/s"], table))
+    print(
+        markdown_table(["score", "interquartile mean", f"{methods[0]} minus it", "steps/s"], table)
+    )
 
 
 def main() -> None:
@@ -115,6 +118,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--out", type=Path, default=Path("results/policy_gradient/evaluation.csv"))
+    parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
     parser.add_argument("--cores", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--report", action="store_true", help="print the tables and stop")
     parser.add_argument("--one", nargs=3, help=argparse.SUPPRESS)  # train one and append its row
@@ -126,12 +130,12 @@ def main() -> None:
 
     def missing() -> list[tuple[str, str, int]]:
         done = {(r["method"], r["env"], int(r["seed"])) for r in read(args.out)}
-        jobs = [(m, env, seed) for seed, env, m in itertools.product(SEEDS, TASKS, METHODS)]
+        jobs = [(m, env, seed) for seed, env, m in itertools.product(SEEDS, TASKS, args.methods)]
         return [job for job in jobs if job not in done]
 
     if not args.report:
         run_missing(__file__, args.out, ["method", "env", "seed", *COLUMNS], missing, args.cores)
-    report(read(args.out))
+    report(read(args.out), args.methods)
 
 
 if __name__ == "__main__":

@@ -77,10 +77,10 @@ NATURAL: dict[str, Any] = {
 KERNEL = NATURAL | {"num_basis": 100, "refresh_every": 2}
 TUNED: dict[str, dict[str, Any]] = {
     "pg": {"learning_rate": 1e-4},
-    "ppo": {"learning_rate": 3e-4, "steer": True, "kl_target": 0.02},
+    "ppo": {"learning_rate": 3e-4},
     "ppokl": {"learning_rate": 3e-4, "kl_target": 0.02},
     "npg": NATURAL | FISHER,
-    "trpo": FISHER | {"kl_target": 0.0125},
+    "trpo": FISHER | {"kl_target": 0.01},
     "bgpg": {"learning_rate": 1e-4, "steer": True, "kl_target": 0.02},
     "wnpg": KERNEL,
     "bgwnpg": KERNEL | {"penalty": 0.1},
