@@ -143,12 +143,13 @@ class _Wasserstein(Proximity):
         drawn with the fixed key, the same in all generations.
         """
         gamma, old = config.dual_gamma, past.behaviors.reshape(-1, X.shape[1])
-        squares = squared_distances(X, old)
         weights = jnp.where(kept, X.shape[0] / jnp.maximum(kept.sum(), 1), 0.0)
-        mean_square = weights @ squares.mean(axis=1) / X.shape[0]
-        scale = jnp.sqrt(jnp.where(mean_square > 0, mean_square, 1))
         origin = old.mean(axis=0)
-        X, old = (X - origin) / scale, (old - origin) / scale
+        X, old = X - origin, old - origin
+        # The mean of ‖x − y‖² over all pairs, since the mean of y is now 0.
+        mean_square = weights @ jnp.sum(X**2, axis=1) / X.shape[0] + jnp.sum(old**2) / len(old)
+        scale = jnp.sqrt(jnp.where(mean_square > 0, mean_square, 1))
+        X, old = X / scale, old / scale
         features = random_features(keys.fixed, X.shape[1], past.potentials.f.size)
         ascent = dual_ascent
         if X.shape[0] > config.dual_batch:
