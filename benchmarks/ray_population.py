@@ -52,7 +52,7 @@ class Weighed(LocalExecutor):
 
 def digest(agent: Any) -> str:
     """Of the parameters."""
-    return hashlib.sha256(np.asarray(agent.trainer.state.center).tobytes()).hexdigest()
+    return hashlib.sha256(np.asarray(agent.trainer.state.strategy.center).tobytes()).hexdigest()
 
 
 def contest(rounds: int, executor: RayExecutor) -> tuple[dict[str, float], int, bool]:
@@ -85,7 +85,7 @@ def weigh() -> list[list[str]]:
         )
         agent.trainer.iterate()
         agent.close()
-        size = agent.trainer.state.center.size
+        size = agent.trainer.state.strategy.center.size
         rows.append([f"{size:,}", f"{scale.sent:,}", f"{scale.returned / 41:,.0f}"])
     return rows
 
@@ -95,7 +95,9 @@ class Idle:
 
     def run(self, center: np.ndarray) -> tuple:
         """Something like `Episodes`."""
-        return np.zeros(2), np.zeros((2, 33)), np.zeros(2), np.zeros((2, 33)), np.zeros((0, 33))
+        nothing = np.zeros((2, 0))
+        found = np.zeros(2), np.zeros((2, 33)), np.zeros(2), np.zeros((2, 33))
+        return *found, nothing, nothing, np.zeros((0, 33))
 
     def close(self) -> None:
         """Nothing."""

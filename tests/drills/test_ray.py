@@ -24,7 +24,7 @@ KILLS = 10
 
 
 def digest(trainer: EvolutionTrainer) -> str:
-    return hashlib.sha256(np.asarray(trainer.state.center).tobytes()).hexdigest()
+    return hashlib.sha256(np.asarray(trainer.state.strategy.center).tobytes()).hexdigest()
 
 
 @pytest.mark.slow

@@ -93,6 +93,10 @@ def test_once_an_episode_has_ended_a_copy_waits_for_the_next_reset(build, backen
             np.testing.assert_array_equal(found.final_observations, last)
             np.testing.assert_array_equal(found.observations, last)
         assert over.sum() >= 3
+    # What waits is not part of a state: the next episodes begin.
+    assert not once.spec.replayable
+    once.restore(once.state())
+    assert once.step(draw(once, rng)).rewards.all()
 
 
 @pytest.mark.parametrize("backend", SEEDED)

@@ -378,6 +378,9 @@ def test_strategies_that_differ_in_numbers_share_their_programs() -> None:
         assert alone._programs is not made[0]._programs
         np.testing.assert_allclose(two_generations(alone), end, rtol=1e-5, atol=1e-6)
     assert len({tuple(end) for end in ends}) == 3
+    searches = [wng.WSNES(PARAMS, search_damping=c, sigma_rate=r) for c, r in ((3, 0.1), (1, 0.2))]
+    assert searches[0]._programs is searches[1]._programs
+    assert wng.WSNES(PARAMS, search_damping=0)._programs is not searches[0]._programs
     others = [{"delta": 0.0}, {"shaping": "ranks"}, {"population": 14}]  # not numbers, or off
     for settings in others:
         assert wng.BGWNES(PARAMS, **base | settings)._programs is not made[0]._programs
@@ -408,46 +411,80 @@ def test_members_and_center_stay_within_bounds() -> None:
 
 
 def test_a_search_without_progress_starts_over_and_keeps_what_it_found() -> None:
+    """After three generations without a member better than the best since the last start."""
     es = wng.SNES(PARAMS, population=10, sigma=0.5, restart_after=3)
     other = jax.tree.map(lambda x: x + 1, PARAMS)
     state = es.init(jax.random.key(0), params=other)
+    best = [
+        5,
+        9,
+        9,
+        8,
+        np.nan,
+        9,
+        1,
+        2,
+        3,
+        4,
+        4,
+        4,
+        4,
+        5,
+    ]  # the second is below
     stalled = []
-    for number in range(12):
+    for number, value in enumerate(best):
         candidates, state = es.ask(state)
-        # Better for two generations, then never again.
-        returns = jnp.arange(10.0) + 10 * min(number, 1)
-        state, _ = es.tell(state, candidates, returns)
-        stalled.append((int(state.stalled), int(state.restarts)))
-        if int(state.stalled) == 0 and number > 1:
+        state, metrics = es.tell(state, candidates, jnp.arange(10.0) - 9 + value)
+        stalled.append((int(state.restarts.stalled), int(metrics["restarts"])))
+        if number in (5, 12):  # just started over
             np.testing.assert_array_equal(state.center, flat(other))
             np.testing.assert_array_equal(state.sigma, 0.5)
-    expected = [(0, 0), (0, 0), (1, 0), (2, 0), (0, 1), (1, 1), (2, 1), (0, 2)]
-    assert stalled[:8] == expected
-    assert float(es.best(state)[1]) == 19
-    assert not np.array_equal(flat(es.best(state)[0]), flat(other))
+        elif number:
+            assert not np.array_equal(state.center, flat(other))
+    first = [(0, 0), (0, 0), (1, 0), (2, 0), (2, 0), (0, 1)]  # without a member nothing counts
+    assert stalled == [*first, (0, 1), (0, 1), (0, 1), (0, 1), (1, 1), (2, 1), (0, 2), (0, 2)]
+    assert float(es.best(state)[1]) == 9
+    assert int(state.skipped) == 1
     first, second = es.ask(es.init(jax.random.key(0)))[0], es.ask(state)[0]
     assert not np.isclose(rows(first) - flat(PARAMS), rows(second) - flat(other)).any()
 
 
-def test_with_bounds_a_restart_begins_somewhere_else() -> None:
-    es = wng.ES(jnp.zeros(50), bounds=(-1.0, 3.0), population=4, restart_after=1)
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float32])
+def test_with_bounds_a_restart_begins_somewhere_else(dtype) -> None:
+    es = wng.ES(jnp.zeros(50, dtype), bounds=(-1.0, 3.0), population=4, restart_after=1)
     state, starts = es.init(jax.random.key(0)), []
-    state, _ = es.tell(state, None, jnp.ones(4))
+    once, _ = es.tell(state, None, jnp.ones(4))
+    state = once
     for number in range(4):
-        state, _ = es.tell(state, None, jnp.ones(4))
-        assert int(state.restarts) == number + 1
-        starts.append(np.array(state.center))
+        state, metrics = es.tell(state, None, jnp.full(4, -number))  # each new search has a best
+        state, metrics = es.tell(state, None, jnp.full(4, -number))
+        assert int(metrics["restarts"]) == number + 1
+        assert state.center.dtype == dtype
+        starts.append(np.array(state.center, np.float32))
     drawn = np.concatenate(starts)
     assert drawn.min() >= -1
     assert drawn.max() <= 3
     assert drawn.mean() == pytest.approx(1, abs=5 * (4 / 12**0.5) / 200**0.5)
-    assert len(np.unique(drawn)) == 200
+    assert len(np.unique(drawn)) > 50
 
-    def both(state):
-        return jax.lax.scan(lambda s, _: es.tell(s, None, jnp.ones(4)), state, length=4)[0]
+    def scanned(state):
+        returns = jnp.repeat(-jnp.arange(4.0), 2)[:, None] * jnp.ones(4)
+        return jax.lax.scan(lambda s, r: es.tell(s, None, r), state, returns)[0]
 
-    again = es.tell(es.init(jax.random.key(0)), None, jnp.ones(4))[0]
-    np.testing.assert_array_equal(jax.jit(both)(again).center, state.center)
+    np.testing.assert_array_equal(jax.jit(scanned)(once).center, state.center)
+
+
+def test_parameters_without_both_bounds_go_back_to_their_start() -> None:
+    low = jnp.array([-1.0, -1.0, -jnp.inf])
+    high = jnp.array([1.0, jnp.inf, jnp.inf])
+    es = wng.ES(jnp.zeros(3), bounds=(low, high), population=4, restart_after=1)
+    state = es.init(jax.random.key(0), params=jnp.array([0.5, -9.0, 7.0]))
+    np.testing.assert_array_equal(es.params(state), [0.5, -1.0, 7.0])  # clipped
+    for _ in range(2):
+        state, _ = es.tell(state, None, jnp.ones(4))
+    assert int(state.restarts.number) == 1
+    np.testing.assert_array_equal(state.center[1:], [-1.0, 7.0])
+    assert state.center[0] != 0.5
 
 
 # Mistakes
@@ -476,7 +513,7 @@ def test_with_bounds_a_restart_begins_somewhere_else() -> None:
         (lambda: wng.ES(PARAMS, bounds=({"a": 0}, 1)), "bounds must be a pair, the lowest"),
         (lambda: wng.ES(PARAMS, bounds=(3, -3)), "each lower bound must be below"),
         (lambda: wng.ES(PARAMS, bounds=(0, 3)), "params must be within the bounds"),
-        (lambda: wng.ES(PARAMS).init(jax.random.key(0), params=jnp.ones(2)), "a pytree like"),
+        (lambda: wng.ES(PARAMS).init(jax.random.key(0), params=jnp.ones(5)), "a pytree like"),
     ],
 )
 def test_bad_settings_are_refused(make, sentence: str) -> None:

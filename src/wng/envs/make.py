@@ -1,5 +1,6 @@
 """Makes vector environments."""
 
+import dataclasses
 from collections.abc import Callable
 from typing import get_args
 
@@ -47,7 +48,8 @@ def make(
       backend: What runs the environment.
       offset: Number of the first copy. Copies with the same number have the same episodes.
       once: Whether a copy whose episode has ended waits for `reset`, as it is and without rewards,
-        instead of starting the next one. EnvPool ignores this and `offset`.
+        instead of starting the next one; a state of it cannot be replayed. EnvPool ignores this
+        and `offset`.
     """
     check_arguments(num_envs, seed)
     check_choice("backend", backend, get_args(BackendChoice))
@@ -59,6 +61,8 @@ def make(
     if chosen == "jax":
         chosen = "gymnasium"
     spec = resolved.spec_on(chosen)
+    if once:  # whether a copy waits is not part of a state
+        spec = dataclasses.replace(spec, replayable=False)
     runner = RUNNERS[chosen](spec, resolved.gym_spec, num_envs, seed, offset, once)
     return VectorEnv(spec, num_envs, runner)
 

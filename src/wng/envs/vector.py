@@ -72,7 +72,10 @@ class VectorEnv:
         return self._begin(episodes)
 
     def step(self, actions: ArrayLike) -> Transition:
-        """Step all environments; where an episode ends, start the next one in the same call."""
+        """Step all environments; where an episode ends, start the next one in the same call.
+
+        (Those that were made with `once` wait for `reset` instead.)
+        """
         self._check_open()
         taken = self._ledger.read(actions)
         if not self._whole:  # a step was interrupted, for example by Ctrl-C in a notebook

@@ -145,6 +145,7 @@ class EnvSlice:
 
     def restore(self, steps: np.ndarray, actions: np.ndarray) -> None:
         """Replay, in new environments, the episodes whose numbers are in the buffers."""
+        self._waits = [False] * len(self._envs)
         with quiet_bullet(self._spec.id), self._guard():
             for k, episode in enumerate(self._buffers.episodes.tolist()):
                 self._k = k

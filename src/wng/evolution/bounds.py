@@ -20,8 +20,9 @@ class Bounds(NamedTuple):
 
     def draw(self, key: PRNGKeyArray, center: Float[Array, " p"]) -> Float[Array, " p"]:
         """Draw a point between the bounds; parameters without both stay as in `center`."""
-        drawn = self.low + jax.random.uniform(key, center.shape) * (self.high - self.low)
-        return jnp.where(jnp.isfinite(drawn), drawn, center)
+        share = jax.random.uniform(key, center.shape, center.dtype)
+        drawn = self.low + share * (self.high - self.low)
+        return self.clip(jnp.where(jnp.isfinite(drawn), drawn, center))
 
 
 def read_bounds(params: Any, bounds: Any) -> Bounds:

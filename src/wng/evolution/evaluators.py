@@ -19,7 +19,7 @@ from wng.evolution.steppers import SteppedEvaluator, gym_stepper, mujoco_stepper
 
 # What an environment must have for a backend (attributes of `env.unwrapped`), the fastest first.
 ATTRIBUTES = {"jax": "jax_env", "mujoco": "mujoco_task"}
-CHUNK = 64  # steps of compiled episodes between two looks at whether all are over
+CHUNK = 64  # most steps of compiled episodes between two looks at whether all are over
 
 
 class JaxEvaluator:
@@ -46,7 +46,8 @@ def compiled_episodes(
 ) -> Callable[[Any, Moments | None, PRNGKeyArray], tuple]:
     """The function (members, moments, key) ↦ what `summarize` returns, and the last one's path."""
 
-    horizon, chunk = setup.horizon, min(setup.horizon, CHUNK)
+    horizon, chunks = setup.horizon, -(-setup.horizon // CHUNK)
+    chunk = -(-horizon // chunks)
 
     def begin(params: Any, key: PRNGKeyArray, noisy: Array) -> tuple[Any, Any, Array, tuple]:
         key_env, key_noise = jax.random.split(key)
@@ -83,7 +84,6 @@ def compiled_episodes(
     def run(members: Any, moments: Moments | None, key: PRNGKeyArray) -> tuple:
         noisy = (rows.array() != rows.center).astype(float)
         keys, layers, noise, now = map_rows(begin)(members, rows.keys(key), noisy)
-        chunks = -(-horizon // chunk)
         noise = jnp.pad(noise, ((0, 0), (0, chunks * chunk - horizon), (0, 0)))
 
         def play_chunk(number: Array, now: tuple) -> tuple[tuple, Rollout]:

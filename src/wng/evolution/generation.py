@@ -19,7 +19,7 @@ from wng.evolution.geometry import Geometry
 from wng.evolution.members import BASIS, BLOCK, FIXED, FRESH, RESTART, Noise, key_for, members
 from wng.evolution.proximity import Keys, Proximity
 from wng.evolution.search import Search
-from wng.evolution.state import State
+from wng.evolution.state import Restarts, State
 from wng.runs.settings import is_off, shape_of, with_numbers
 
 Metrics = dict[str, Array]
@@ -143,8 +143,9 @@ class Rule:
             (center, spread, optimizer, past),
             (state.center, state.sigma, state.optimizer, state.past),
         )
-        first = jnp.argmax(jnp.where(kept, returns, -jnp.inf))
-        better = kept[first] & (returns[first] > state.best_return)
+        considered = jnp.where(kept, returns, -jnp.inf)
+        first, highest = jnp.argmax(considered), considered.max()
+        better = highest > state.best_return
         best = {
             "best": jnp.where(better, self._row(state, candidates, first), state.best),
             "best_return": jnp.where(better, returns[first], state.best_return),
@@ -161,25 +162,27 @@ class Rule:
             "epsilon": epsilon,
             "distance": distance,
             "sigma": jnp.sqrt(jnp.mean(jnp.square(sigma))),
+            "restarts": jnp.zeros((), int),
         }
         counts = {"generation": state.generation + 1, "skipped": state.skipped + ~good}
-        counts["stalled"] = jnp.where(better, 0, state.stalled + 1)
         learned = {"center": center, "sigma": spread, "optimizer": optimizer, "past": past}
         state = state._replace(**learned, **counts, **best)
-        if state.start is not None:
-            state = self._restarted(state, new_key(RESTART))
+        if state.restarts is not None:
+            restarts = state.restarts.after(highest)
+            over = restarts.stalled >= self.config.restart_after
+            state = self._restarted(state, restarts, over, new_key(RESTART))
+            metrics["restarts"] = restarts.number + over
         return state, metrics
 
-    def _restarted(self, state: State, key: PRNGKeyArray) -> State:
-        """Start over if there has been no better member for long; what it has found is kept."""
-        start = state.start
-        assert start is not None
-        if self.bounds is not None:
-            start = self.bounds.draw(key, start)
-        over = state.stalled >= self.config.restart_after
-        counts = {"stalled": jnp.zeros_like(state.stalled), "restarts": state.restarts + 1}
-        fresh = state._replace(**self.fresh(start), **counts)
-        return jax.tree.map(lambda new, old: jnp.where(over, new, old), fresh, state)
+    def _restarted(self, state: State, restarts: Restarts, over: Array, key: PRNGKeyArray) -> State:
+        """Start over if the search is `over`; what it has found is kept."""
+        start = restarts.start if self.bounds is None else self.bounds.draw(key, restarts.start)
+        again = Restarts.none_yet(restarts.start)._replace(number=restarts.number + 1)
+        return jax.tree.map(
+            lambda new, old: jnp.where(over, new, old),
+            state._replace(**self.fresh(start), restarts=again),
+            state._replace(restarts=restarts),
+        )
 
 
 class Programs:
@@ -201,7 +204,11 @@ def shared_programs(rule: Rule, params: Any) -> Programs:
     leaves, tree = jax.tree.flatten(jax.eval_shape(lambda: params))
     axes = rule.proximity, rule.geometry, rule.search
     key = shape_of(rule.config), *axes, tree, *((leaf.shape, leaf.dtype) for leaf in leaves)
-    _programs[key] = _programs.pop(key) if key in _programs else Programs(rule)
+    try:
+        found = _programs.pop(key, None) or Programs(rule)
+    except TypeError:  # an axis of one's own that has no hash
+        return Programs(rule)
+    _programs[key] = found
     if len(_programs) > MOST_PROGRAMS:
-        del _programs[next(iter(_programs))]
-    return _programs[key]
+        _programs.pop(next(iter(_programs)), None)
+    return found

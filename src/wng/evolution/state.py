@@ -1,8 +1,32 @@
 """The state of a strategy between generations."""
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
+import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+
+class Restarts(NamedTuple):
+    """What decides when the search starts over."""
+
+    start: Float[Array, " p"]  # θ at the start
+    best_return: Float[Array, ""]  # since the last restart
+    stalled: Int[Array, ""]  # generations in a row without a member better than that
+    number: Int[Array, ""]  # restarts so far
+
+    @classmethod
+    def none_yet(cls, start: Float[Array, " p"]) -> Self:
+        """Return the state before the first generation."""
+        zero = jnp.zeros((), int)
+        return cls(start, jnp.asarray(-jnp.inf, float), zero, zero)
+
+    def after(self, highest: Float[Array, ""]) -> Self:
+        """Return the state after a generation whose highest return is `highest`, −∞ if none is."""
+        better, counts = highest > self.best_return, jnp.isfinite(highest)
+        return self._replace(
+            best_return=jnp.maximum(self.best_return, highest),
+            stalled=jnp.where(better, 0, self.stalled + counts),
+        )
 
 
 class State(NamedTuple):
@@ -17,6 +41,4 @@ class State(NamedTuple):
     skipped: Int[Array, ""]  # generations without a step because the gradient was not finite
     best: Float[Array, " p"]  # member with the highest return so far; θ before the first `tell`
     best_return: Float[Array, ""]
-    stalled: Int[Array, ""]  # generations in a row without a better member, or since a restart
-    restarts: Int[Array, ""]
-    start: Float[Array, " p"] | None  # θ at the start; None if the search never starts over
+    restarts: Restarts | None  # None if the search never starts over

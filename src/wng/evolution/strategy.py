@@ -22,7 +22,7 @@ from wng.evolution.bounds import read_bounds
 from wng.evolution.config import StrategyConfig
 from wng.evolution.generation import Metrics, Rule, shared_programs
 from wng.evolution.methods import METHODS, TUNED
-from wng.evolution.state import State
+from wng.evolution.state import Restarts, State
 from wng.runs.settings import check_names, numbers_of
 
 
@@ -101,16 +101,15 @@ class Strategy:
           behavior_size: d, the length of a behavior. Needed only if `tell` runs inside
             `jax.lax.scan` and the strategy remembers behaviors: the state must then have its
             final shape from the start.
-          params: θ at the start, by default the one the strategy was made with.
+          params: θ at the start, by default the one the strategy was made with; clipped to the
+            bounds.
         """
         check_key(key)
         past = None
         if behavior_size is not None:
             check_count(behavior_size, "behavior_size", 1)
             past = self.proximity.empty(self.config, behavior_size)
-        center = self._flat if params is None else ravel_pytree(params)[0]
-        if center.shape != self._flat.shape:
-            raise ValueError("params must be a pytree like the one the strategy was made with.")
+        center = self._flat if params is None else self._read_params(params)
         zero = jnp.zeros((), int)
         return State(
             **self._rule.fresh(center),
@@ -120,10 +119,17 @@ class Strategy:
             skipped=zero,
             best=center,
             best_return=jnp.asarray(-jnp.inf, float),
-            stalled=zero,
-            restarts=zero,
-            start=center if self.config.restart_after else None,
+            restarts=Restarts.none_yet(center) if self.config.restart_after else None,
         )
+
+    def _read_params(self, params: Any) -> Float[Array, " p"]:
+        like = self._unravel(self._flat)
+        trees = jax.tree.structure(params), jax.tree.structure(like)
+        if trees[0] != trees[1] or jax.tree.map(jnp.shape, params) != jax.tree.map(jnp.shape, like):
+            raise ValueError("params must be a pytree like the one the strategy was made with.")
+        flat = ravel_pytree(params)[0].astype(self._flat.dtype)
+        bounds = self._rule.bounds
+        return flat if bounds is None else bounds.clip(flat)
 
     def params(self, state: State) -> Any:
         """Return θ as a pytree like the one the strategy was made with."""

@@ -199,7 +199,7 @@ def _merge(moments: Moments, episodes: Episodes) -> Moments:
     share = steps / max(steps.sum(), 1)
     mean = share @ means
     variance = share @ (variances + (means - mean) ** 2)
-    # float32 again, compiled or not
+    # Summed in float64, but kept in float32 whatever the backend.
     return moments.merge(*(jnp.asarray(x, jnp.float32) for x in (mean, variance, steps.sum())))
 
 

@@ -253,7 +253,7 @@ _programs: dict[Hashable, Program] = {}  # the latest last
 
 def _shared_program(problem: Problem, key: Hashable) -> Program:
     """The program of a problem, or of one with the same `key`, which differs in numbers alone."""
-    _programs[key] = _programs.pop(key) if key in _programs else Program(problem)
+    _programs[key] = found = _programs.pop(key, None) or Program(problem)
     if len(_programs) > MOST_PROGRAMS:
-        del _programs[next(iter(_programs))]
-    return _programs[key]
+        _programs.pop(next(iter(_programs)), None)
+    return found
