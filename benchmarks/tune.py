@@ -43,6 +43,7 @@ STEERED: Settings = {"steer": True, "kl_target": 0.02}
 KERNEL: Settings = NATURAL | {"num_basis": 100, "refresh_every": 2}
 POLICY: Settings = KERNEL | {"basis": "policy", "damping": 0.1}
 APART: Settings = {"damping": 0.1, "basis": "policy", "kl_target": 0.02, "std_share": 0.015}
+LIGHT: Settings = {"damping": 0.01, "basis": "policy", "kl_target": 0.02}
 CANDIDATES: dict[str, list[Settings]] = {
     "ppo": [
         {"learning_rate": 3e-4},
@@ -59,6 +60,12 @@ CANDIDATES: dict[str, list[Settings]] = {
         FISHER | {"kl_target": 0.02, "momentum": 0.9},
         {"damping": 0.1, "kl_target": 0.02},
         {"damping": 0.1, "kl_target": 0.02, "momentum": 0.9},
+        {"damping": 0.01, "kl_target": 0.02},
+        {"damping": 0.01, "kl_target": 0.01},
+        FISHER | {"kl_target": 0.01, "rollout": 1024},
+        FISHER | {"kl_target": 0.01, "rollout": 1024, "momentum": 0.9},
+        {"damping": 0.01, "kl_target": 0.01, "rollout": 1024},
+        FISHER | {"kl_target": 0.005, "rollout": 1024},
     ],
     "npg": [
         NATURAL | FISHER,
@@ -83,6 +90,12 @@ CANDIDATES: dict[str, list[Settings]] = {
         APART | {"kl_target": 0.01},
         APART | {"momentum": 0.9},
         APART | {"momentum": 0.9, "damping": 0.3},
+        LIGHT,
+        LIGHT | {"kl_target": 0.01},
+        LIGHT | {"kl_target": 0.01, "rollout": 1024},
+        LIGHT | {"kl_target": 0.01, "rollout": 1024, "momentum": 0.9},
+        LIGHT | {"kl_target": 0.01, "rollout": 1024, "damping": 0.003},
+        LIGHT | {"damping": 0.1, "relative_damping": False},
     ],
     "pg": [
         {"learning_rate": 1e-4},
