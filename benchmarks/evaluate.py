@@ -9,11 +9,13 @@ Swimmer-v5, which no setting was tuned on (they have been looked at during devel
 not proof). The score of a run is the deterministic return (20 episodes), scaled so that 0 is the
 untrained policy and 1 the best method's mean on that task. Methods are compared by the
 interquartile mean of their scores with 95% intervals that resample seeds within tasks. Rows that
-are in the file are not repeated. A run takes one to two minutes on one core.
+are in the file are not repeated, unless `tuned` has changed since. A run takes one to two minutes
+on one core.
 """
 
 import argparse
 import itertools
+import json
 import os
 from pathlib import Path
 
@@ -23,6 +25,7 @@ from pool import append, read, run_missing, train
 import wng
 from wng.experiments.output import markdown_table
 from wng.experiments.statistics import interquartile_mean, stratified_bootstrap
+from wng.policy_gradient.methods import TUNED
 
 METHODS = ("wtrpo", "trpo", "ppo", "npg", "wnpg")
 UNSEEN = ("HalfCheetah-v5", "Swimmer-v5")
@@ -39,7 +42,17 @@ def run(method: str, env: str, seed: int) -> list[object]:
     agent = wng.Agent(env, method, seed)
     found = {"untrained": agent.evaluate(20, untrained=True).mean()} | train(agent, STEPS)
     agent.close()
-    return [method, env, seed, *(float(found[name]) for name in COLUMNS)]
+    return [method, env, seed, settings(method), *(float(found[name]) for name in COLUMNS)]
+
+
+def settings(method: str) -> str:
+    """What a row was trained with."""
+    return json.dumps(TUNED[method])
+
+
+def valid(path: Path) -> list[dict[str, str]]:
+    """The rows that were trained with the present settings."""
+    return [row for row in read(path) if row["settings"] == settings(row["method"])]
 
 
 def column(rows: list[dict[str, str]], name: str, methods: list[str]) -> Returns:
@@ -129,13 +142,14 @@ def main() -> None:
         return
 
     def missing() -> list[tuple[str, str, int]]:
-        done = {(r["method"], r["env"], int(r["seed"])) for r in read(args.out)}
+        done = {(r["method"], r["env"], int(r["seed"])) for r in valid(args.out)}
         jobs = [(m, env, seed) for seed, env, m in itertools.product(SEEDS, TASKS, args.methods)]
         return [job for job in jobs if job not in done]
 
     if not args.report:
-        run_missing(__file__, args.out, ["method", "env", "seed", *COLUMNS], missing, args.cores)
-    report(read(args.out), args.methods)
+        header = ["method", "env", "seed", "settings", *COLUMNS]
+        run_missing(__file__, args.out, header, missing, args.cores)
+    report(valid(args.out), args.methods)
 
 
 if __name__ == "__main__":
