@@ -4,13 +4,14 @@
     python benchmarks/tune.py --methods ppo trpo wtrpo     # these first
     python benchmarks/tune.py --report                     # the tables, without training
 
-Twelve candidates a method (six for those that `benchmarks/evaluate.py` does not compare), 300,000
-steps on each of four tasks with seed 100; the best two by mean rank run again with seeds 101 and
-102, and the mean rank over all tasks and seeds decides. The second six were added for all when
-those of WTRPO turned out to be damped too much. Ranks are
-of the deterministic return, the mean of 20 episodes after training. No other task, and no seed
-below 100, is used here. Rows that are in the file are not repeated, so it can be stopped at any
-time. A run takes one to two minutes on one core; all nine methods about seven hours on two.
+Candidates come in groups of six: two groups for the methods that `benchmarks/evaluate.py` compares,
+one for the others. (The second was added for all when WTRPO's first turned out to be damped too
+much.) Each candidate is trained for 300,000 steps on each of four tasks with seed 100. The best two
+of a group by mean rank run again with seeds 101 and 102, and among these finalists the mean rank
+over all tasks and seeds decides. Ranks are of the deterministic return, the mean of 20 episodes
+after training. No other task, and no seed below 100, is used here. Rows that are in the file are
+not repeated, so it can be stopped at any time. A run takes one to two minutes on one core; all nine
+methods about nine hours on two.
 """
 
 import argparse
@@ -31,6 +32,7 @@ from wng.policy_gradient.methods import METHODS
 TASKS = ("Hopper-v5", "InvertedDoublePendulum-v5", "Walker2d-v5", "Reacher-v5")
 FIRST, MORE = 100, (101, 102)  # seeds
 STEPS = 300_000
+GROUP = 6  # candidates
 HEADER = [
     *("method", "candidate", "settings", "env", "seed"),
     *("deterministic", "training", "std", "kl", "seconds"),
@@ -192,10 +194,20 @@ def mean_ranks(
     return dict(zip(indices, rankdata(-np.array(returns), axis=1).mean(axis=0), strict=True))
 
 
-def best_two(method: str, found: dict[Job, float]) -> list[int]:
-    """The candidates that run again; none while the first round is not complete."""
-    ranks = mean_ranks(method, found, list(range(len(CANDIDATES[method]))), [FIRST])
-    return [] if ranks is None else sorted(sorted(ranks, key=lambda index: ranks[index])[:2])
+def groups(method: str) -> list[list[int]]:
+    """The candidates, in groups of six."""
+    indices = list(range(len(CANDIDATES[method])))
+    return [indices[i : i + GROUP] for i in indices[::GROUP]]
+
+
+def finalists(method: str, found: dict[Job, float]) -> list[int]:
+    """The candidates that run again: the best two of each group whose first round is complete."""
+    chosen: list[int] = []
+    for group in groups(method):
+        ranks = mean_ranks(method, found, group, [FIRST])
+        if ranks is not None:
+            chosen += sorted(sorted(ranks, key=lambda index: ranks[index])[:2])
+    return chosen
 
 
 def missing(methods: list[str], found: dict[Job, float]) -> list[Job]:
@@ -204,7 +216,7 @@ def missing(methods: list[str], found: dict[Job, float]) -> list[Job]:
     for method in methods:
         indices = range(len(CANDIDATES[method]))
         jobs += [(method, i, env, FIRST) for i in indices for env in TASKS]
-        again = itertools.product(best_two(method, found), TASKS, MORE)
+        again = itertools.product(finalists(method, found), TASKS, MORE)
         jobs += [(method, i, env, seed) for i, env, seed in again]
     return [job for job in jobs if job not in found]
 
@@ -212,17 +224,18 @@ def missing(methods: list[str], found: dict[Job, float]) -> list[Job]:
 def report(methods: list[str], found: dict[Job, float]) -> None:
     """Each method's candidates with their ranks, and the winner."""
     for method in methods:
-        two = best_two(method, found)
-        first = mean_ranks(method, found, list(range(len(CANDIDATES[method]))), [FIRST])
-        final = mean_ranks(method, found, two, [FIRST, *MORE]) if two else None
+        first: dict[int, float] = {}
+        for group in groups(method):
+            first |= mean_ranks(method, found, group, [FIRST]) or {}
+        again = finalists(method, found)
+        final = mean_ranks(method, found, again, [FIRST, *MORE]) if again else None
         print(f"\n{method}")
         for index, settings in enumerate(CANDIDATES[method]):
             returns = [found.get((method, index, env, FIRST), np.nan) for env in TASKS]
             shown = " ".join(f"{x:8.1f}" for x in returns)
-            rank = f"{first[index]:.2f}" if first else "  – "
-            again = f"{final[index]:.2f}" if final and index in final else "  – "
-            print(f"  {index} {rank} {again} {shown}  {json.dumps(settings)}")
-        if final:
+            ranks = (f"{r[index]:.2f}" if r and index in r else "  – " for r in (first, final))
+            print(f"  {index:2} {' '.join(ranks)} {shown}  {json.dumps(settings)}")
+        if final and len(first) == len(CANDIDATES[method]):
             print(f"  winner: {min(final, key=lambda index: final[index])}")
 
 
