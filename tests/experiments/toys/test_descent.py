@@ -153,7 +153,8 @@ def test_estimated_direction_approaches_the_closed_form(x64: None, parameterizat
             jax.vmap(lambda k: estimated_direction(settings, parameterization, k, theta, grad))
         )(keys)
         gaps = np.concatenate(estimate, axis=1) - exact
-        return float(np.sqrt((gaps**2).mean()) / np.sqrt((exact**2).mean()))
+        # The median draw: with 50 samples, one in 20 is so ill-conditioned that rounding decides.
+        return float(np.median(np.linalg.norm(gaps, axis=1)) / np.linalg.norm(exact))
 
     assert error(4000, 10) < 0.25 * error(50, 10) < 0.25
     assert error(4000, 10) < 0.05
