@@ -47,8 +47,8 @@ class StrategyConfig:
     fixed_norm: bool = False
     """Scale every direction to max_norm, shorter ones too."""
     restart_after: int = 0
-    """Number of generations without a better member after which the search starts over from its
-    start; 0 turns restarts off."""
+    """Number of generations without a better member after which the search starts over; 0 turns
+    restarts off."""
 
     beta: float = 0.5
     """β, the weight of the distance in the fitness; the return has 1 − β."""
@@ -104,7 +104,7 @@ class EvolutionConfig(StrategyConfig):
     action_noise: float = 0.1
     """Standard deviation of the noise on actions, in units of half their range."""
     normalize_observations: bool = False
-    """Standardize observations by the mean and variance of all that steps of members led to."""
+    """Standardize observations by the mean and variance of those that members have reached."""
 
     policy: PolicyKind = "toeplitz"
     """Weight matrices of the policy: toeplitz (few parameters) or dense."""
