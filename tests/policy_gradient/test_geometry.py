@@ -1,3 +1,5 @@
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -14,7 +16,7 @@ from wng.estimator.metric import LowRank, WassersteinMetric
 from wng.policy_gradient.batch import Batch, Data
 from wng.policy_gradient.behaviors import Windows, cut_windows
 from wng.policy_gradient.config import Config
-from wng.policy_gradient.geometry import OutputMetric, fisher, wasserstein_exact
+from wng.policy_gradient.geometry import OutputMetric, wasserstein_exact
 from wng.policy_gradient.kernel import HeldFixed, kernel
 from wng.policy_gradient.networks import MLP, Networks, Policy, init_networks
 from wng.policy_gradient.problem import Problem
@@ -133,8 +135,12 @@ def test_output_metric_solves_like_the_dense_matrix(kind: str) -> None:
 
     @jax.jit
     def run(networks: Networks, g: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-        geometry = wasserstein_exact if kind == "wasserstein" else fisher
-        metric = OutputMetric(networks, STATES, geometry.curvature, iterations=100)
+        geometry = "wasserstein-exact" if kind == "wasserstein" else "fisher"
+        problem = make_problem(geometry=geometry, cg_iterations=100)
+        batch = Batch(STATES, None, None, None, None, None)
+        metric: Any = problem.geometry.metric(
+            problem, networks, Data(batch, None, None, None), jax.random.key(0)
+        )
         columns = jax.vmap(metric.products())(jnp.eye(g.size))
         return metric.solve(g, 0.05), columns, metric.largest_eigenvalue
 
@@ -159,7 +165,9 @@ def test_solve_of_a_metric_of_low_rank_is_finite_and_right() -> None:
 
     @jax.jit
     def solve(networks: Networks, g: jax.Array) -> jax.Array:
-        return OutputMetric(networks, states, fisher.curvature, 50).solve(g, jnp.asarray(0.1))
+        return OutputMetric(networks, states, lambda o, v: o.fisher(v), 50).solve(
+            g, jnp.asarray(0.1)
+        )
 
     expected = np.linalg.solve(G + 0.1 * np.eye(len(G)), g)
     found = solve(networks, jnp.asarray(g, jnp.float32))
@@ -384,6 +392,28 @@ def test_clipped_actions_have_the_metric_of_what_the_environment_receives() -> N
     found = ratios(mean_metric(problem, networks, windows), exact)
     print("found / exact:", found)
     np.testing.assert_allclose(found, 1, atol=0.06)
+
+
+def test_the_closed_form_for_clipped_actions() -> None:
+    """Against quadrature, with bounds that cut off much, little or nothing, on one side or both."""
+    networks = linear_policy([[0.5], [-0.3]], [0.2])
+    for low, high in ((-0.8, 1.2), (0.5, 0.6), (-np.inf, 0.3), (-np.inf, np.inf), (40.0, 50.0)):
+        problem = make_problem(
+            "clipped-action", bounds=((low,), (high,)), geometry="wasserstein-exact"
+        )
+        data = Data(Batch(STATES, None, None, None, None, None), None, None, None)
+        metric: Any = problem.geometry.metric(problem, networks, data, jax.random.key(0))
+        found = jax.jit(lambda m=metric: jax.vmap(m.products())(jnp.eye(4)))()
+        exact = clipped_exact(networks, np.asarray(STATES), low, high)
+        np.testing.assert_allclose(found, exact, atol=2e-3 * max(1.0, np.abs(exact).max()))
+
+
+def test_the_closed_form_is_of_actions_alone() -> None:
+    with pytest.raises(ValueError, match="'final-state' looks at states or rewards"):
+        make_problem("final-state", geometry="wasserstein-exact")
+    assert make_problem("final-state", geometry="wasserstein-auto").geometry is kernel
+    automatic = make_problem("clipped-action", geometry="wasserstein-auto")
+    assert automatic.geometry is wasserstein_exact
 
 
 def test_clipping_hides_the_parameters_of_saturated_actions_alone() -> None:

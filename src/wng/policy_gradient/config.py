@@ -19,8 +19,9 @@ class Config:
     wasserstein, or module:object."""
     geometry: str = "euclidean"
     """Local metric that turns the gradient into a direction: euclidean, fisher, wasserstein (the
-    paper's kernel estimator), wasserstein-exact (closed form for Gaussian policies),
-    wasserstein-auto (the closed form where it applies, else the estimator), or module:object."""
+    paper's kernel estimator), wasserstein-exact (closed form for the actions of Gaussian
+    policies), wasserstein-auto (the closed form where it applies, else the estimator), or
+    module:object."""
     step: str = "optimizer"
     """What is done with a batch: optimizer (epochs of minibatches), trust_region (one step of a
     given KL divergence), or module:object."""
@@ -101,7 +102,7 @@ class Config:
     """Ascent steps on the test functions at each minibatch."""
 
     embedding: str = "state-action"
-    """Behavior Φ that the kernel metric sees: state-action, clipped-action (the state, and the
+    """Behavior Φ that the Wasserstein metric sees: state-action, clipped-action (the state, and the
     action clipped to its bounds), state-change (the state, and how the step changes it), actions,
     actions-value, trajectory-actions, final-state, reward-to-go, or module:function."""
     horizon: int = 32

@@ -9,6 +9,7 @@ by conjugate gradients. `wasserstein`, the paper's kernel estimator, is in `kern
 """
 
 import abc
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -19,6 +20,7 @@ import optax
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from wng.behavior.embedding import Embedding
 from wng.estimator.precondition import Metric
 from wng.estimator.transform import scale_by_metric
 from wng.policy_gradient.batch import Data
@@ -44,8 +46,8 @@ class Geometry(abc.ABC):
 
     needs_behaviors = False  # whether the metric depends on the embedding Φ
 
-    def suited(self, discrete: bool) -> "Geometry":
-        """The geometry for a kind of actions: this one, unless it stands for several."""
+    def suited(self, discrete: bool, embedding: Embedding) -> "Geometry":
+        """The geometry for these actions and behaviors: this one, unless it stands for several."""
         return self
 
     def check(self, problem: Problem) -> None:
@@ -133,30 +135,39 @@ class OutputMetric(eqx.Module):
 class Fisher(Geometry):
     """The geometry of the KL divergence (NPG, TRPO)."""
 
-    def curvature(self, outputs: Any, tangent: Any) -> Any:
+    def curvature(self, problem: Problem, outputs: Any, tangent: Any) -> Any:
         """Hessian of KL in the outputs of the policy, applied to a tangent."""
         return outputs.fisher(tangent)
 
     def metric(self, problem: Problem, networks: Networks, data: Data, key: PRNGKeyArray) -> Metric:
         """See `OutputMetric`."""
+        curvature = functools.partial(self.curvature, problem)
         iterations = problem.config.cg_iterations
-        return OutputMetric(networks, data.batch.observations, self.curvature, iterations)
+        return OutputMetric(networks, data.batch.observations, curvature, iterations)
 
 
 class WassersteinExact(Fisher):
     """The closed form of E_s W₂² for Gaussian policies: the reference for the kernel estimator."""
 
     def check(self, problem: Problem) -> None:
-        """The closed form is that of Gaussians."""
+        """The closed form is that of Gaussian actions."""
         if problem.discrete:
             raise ValueError(
                 "geometry=wasserstein-exact is the closed form for Gaussian policies and needs "
                 "continuous actions: use --geometry wasserstein."
             )
+        if not problem.behaviors.embedding.of_actions:
+            raise ValueError(
+                f"geometry=wasserstein-exact is the closed form for actions, and the embedding "
+                f"'{problem.config.embedding}' looks at states or rewards: use --geometry "
+                "wasserstein."
+            )
 
-    def curvature(self, outputs: Any, tangent: Any) -> Any:
+    def curvature(self, problem: Problem, outputs: Any, tangent: Any) -> Any:
         """Half the Hessian of W₂² in the outputs of the policy, applied to a tangent."""
         assert not isinstance(outputs, Categorical)
+        if problem.behaviors.embedding.clipped:
+            return outputs.clipped_wasserstein(tangent, *problem.action_bounds)
         return outputs.wasserstein(tangent)
 
 

@@ -9,7 +9,7 @@ import optax
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from wng.behavior.embedding import find_embedding
+from wng.behavior.embedding import Embedding, find_embedding
 from wng.estimator.basis import KernelBasis, kernel_basis
 from wng.estimator.conditional import conditional_basis
 from wng.estimator.jacobian import behaviors_and_pullback, jacobian_score
@@ -147,11 +147,11 @@ class Kernel(Geometry):
 
 
 class Auto(Kernel):
-    """The Wasserstein metric of actions: exact for Gaussian policies, else estimated."""
+    """The Wasserstein metric: exact for the actions of Gaussian policies, else estimated."""
 
-    def suited(self, discrete: bool) -> Geometry:
+    def suited(self, discrete: bool, embedding: Embedding) -> Geometry:
         """The closed form where there is one."""
-        return kernel if discrete else wasserstein_exact
+        return wasserstein_exact if embedding.of_actions and not discrete else kernel
 
 
 kernel, auto = Kernel(), Auto()

@@ -92,6 +92,22 @@ class Gaussian(eqx.Module):
         """Half the Hessian of W₂²(self, ·) at self, applied to a tangent: diag(1, σ²)."""
         return Gaussian(tangent.mean, tangent.log_std * jnp.exp(2 * self.log_std))
 
+    def clipped_wasserstein(self, tangent: "Gaussian", low: Any, high: Any) -> "Gaussian":
+        """Half the Hessian of W₂² of the clipped action, clip(μ + σz), applied to a tangent.
+
+        Clipping is monotone, so optimal transport pairs equal z, and (dμ, dσ) costs
+        E[1(low < μ + σz < high) (dμ + z dσ)²]: moments of a normal between two bounds.
+        """
+        std = jnp.exp(self.log_std)
+        # Nothing is beyond 30 σ, and ±∞ would be multiplied by a density of 0.
+        a, b = (jnp.clip((x - self.mean) / std, -30, 30) for x in map(jnp.asarray, (low, high)))
+        density_a, density_b = jax.scipy.stats.norm.pdf(a), jax.scipy.stats.norm.pdf(b)
+        inside = jax.scipy.stats.norm.cdf(b) - jax.scipy.stats.norm.cdf(a)
+        first = density_a - density_b  # E[1(…) z]
+        second = inside + a * density_a - b * density_b  # E[1(…) z²]
+        mean, spread = tangent.mean, std * tangent.log_std
+        return Gaussian(inside * mean + first * spread, std * (first * mean + second * spread))
+
 
 class Categorical(eqx.Module):
     """A choice among k actions; behaviors see it as a one-hot vector."""

@@ -48,8 +48,9 @@ class Problem:
     ):
         self.config, self.shape, self.discrete = config, shape_of(config), discrete
         self.observation_size, self.action_size = observation_size, action_size
+        self.action_bounds = action_bounds
         self.proximity, geometry, self.step = axes or find_axes(config)
-        self.geometry = geometry.suited(discrete)
+        self.geometry = geometry.suited(discrete, embedding)
         joint = embedding.uses_value and self.geometry.needs_behaviors and self.step.joint
         self.behaviors, self.penalty_behaviors = (
             Behaviors(seen, config, discrete, action_size, shared, action_bounds)
