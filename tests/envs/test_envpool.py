@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from wng.envs import VectorEnv, make
-from wng.envs.envpool import EnvPoolRunner, describe_envpool
+from wng.envs.envpool import EnvPoolEpisodes, EnvPoolRunner, describe_envpool
 
 pytest.importorskip("envpool")
 
@@ -140,3 +140,52 @@ def test_unknown_to_envpool():
     env = make("wng/ProbeConstant-v0", 1, 0)
     assert env.spec.backend == "gymnasium"
     env.close()
+
+
+def episodes(seeds: list[int], steps: int = 60):
+    """Cart-poles that are pushed to one side: observations [t, n, 4], rewards and what is over."""
+    pool = EnvPoolEpisodes(describe_envpool("CartPole-v1"), len(seeds))
+    observations = [pool.reset(seeds)]
+    rewards, over = [], []
+    for _ in range(steps):
+        found = pool.step(np.ones(len(seeds), int))
+        for column, values in zip((observations, rewards, over), found, strict=True):
+            column.append(values)
+    pool.close()
+    return np.array(observations), np.array(rewards), np.array(over)
+
+
+def test_an_episode_follows_from_its_seed_alone():
+    observations, rewards, _ = episodes([2**32 - 1, 12345, 99999])
+    again, _, _ = episodes([12345, 2**32 - 1])
+    np.testing.assert_array_equal(again, observations[:, [1, 0]])
+    assert len({tuple(x) for x in observations[0]}) == 3
+    assert (rewards.sum(axis=0) < 15).all()
+
+
+def test_an_episode_ends_once_and_then_waits():
+    observations, rewards, over = episodes([4, 4000])
+    env = gymnasium.make("CartPole-v1").unwrapped
+    for i in range(2):
+        env.reset()
+        env.state = tuple(observations[0, i].astype(float))
+        length, terminated = 0, False
+        while not terminated:
+            found, _, terminated, _, _ = env.step(1)
+            np.testing.assert_allclose(observations[length + 1, i], found, atol=1e-4)
+            assert over[length, i] == terminated
+            length += 1
+        np.testing.assert_array_equal(rewards[:, i], np.arange(60) < length)
+        assert over[length:, i].all()
+        assert (observations[length + 1 :, i] == observations[length, i]).all()
+
+
+def test_an_episode_ends_at_the_time_limit():
+    spec = replace(describe_envpool("Pendulum-v1"), max_episode_steps=3)
+    pool = EnvPoolEpisodes(spec, 2)
+    pool.reset([0, 1])
+    over = [pool.step(np.zeros((2, 1)))[2].tolist() for _ in range(4)]
+    assert over == [[False, False]] * 2 + [[True, True]] * 2
+    pool.reset([0, 1])
+    assert not pool.step(np.zeros((2, 1)))[2].any()
+    pool.close()

@@ -350,6 +350,30 @@ def test_the_fastest_backend_is_chosen(env: str, backend: str) -> None:
     evaluator.close()
 
 
+def test_members_meet_the_same_in_envpool_whoever_else_is_there() -> None:
+    pytest.importorskip("envpool")
+    env, members = "CartPole-v1", random_members(policy_for("CartPole-v1"), 5)
+    setup = Setup(policy_for(env), EMBEDDINGS["final-state"], 60, action_noise=0.0)
+
+    def run(first: int, number: int, generation: int) -> Episodes:
+        rows = Rows(first, number, center=4)
+        evaluator = make_evaluator(envs.resolve(env, "gymnasium"), setup, rows, 0)
+        assert evaluator.backend == "envpool"
+        some = jax.tree.map(lambda x: x[first : first + number], members)
+        evaluator(some, None, generation + 1)
+        found = evaluator(some, None, generation)
+        evaluator.close()
+        return found
+
+    whole, part = run(0, 5, generation=7), run(2, 3, generation=7)
+    for name in ("returns", "behaviors", "lengths", "final_observations"):
+        np.testing.assert_array_equal(getattr(whole, name)[2:], getattr(part, name), name)
+    later = run(0, 5, generation=8)
+    assert (whole.final_observations != later.final_observations).any(axis=1).all()
+    np.testing.assert_array_equal(whole.returns, whole.lengths)
+    assert len(set(whole.lengths)) > 2  # some fall before others
+
+
 @pytest.mark.parametrize(
     ("env", "backend", "attribute"),
     [("CartPole-v1", "jax", "jax_env"), (POINT, "mujoco", "mujoco_task")],

@@ -9,7 +9,7 @@ from gymnasium.envs.registration import EnvSpec as GymSpec
 
 from wng.behavior.registry import check_choice
 from wng.envs.base import Backend, EnvSpec
-from wng.envs.envpool import describe_envpool, known_to_envpool, same_task
+from wng.envs.envpool import describe_envpool, same_in_envpool
 from wng.envs.jax_env import JaxEnv
 from wng.envs.lookup import describe, find
 from wng.envs.walls.map import Map
@@ -88,9 +88,8 @@ def _resolve_gymnasium(env_id: str, backend: str) -> ResolvedEnv:
             )
         if backend in ("auto", "jax") and jax_env is not None:
             spec = replace(local_spec, backend="jax")
-        elif backend == "auto" and known_to_envpool(full_id):
-            pooled = describe_envpool(full_id)
-            spec = pooled if same_task(spec, pooled) else spec
+        elif backend == "auto" and same_in_envpool(spec):
+            spec = describe_envpool(full_id)
         undecided = backend == "auto" and spec is local_spec
         timed = undecided and available_cores() > 1 and not why_no_workers(gym_spec)
         return ResolvedEnv(

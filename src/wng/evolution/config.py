@@ -8,7 +8,7 @@ from wng.runs.settings import Limits
 
 Shaping = Literal["standardize", "ranks", "utilities"]
 PolicyKind = Literal["toeplitz", "dense"]
-Backend = Literal["auto", "jax", "mujoco", "gymnasium", "workers"]
+Backend = Literal["auto", "jax", "mujoco", "envpool", "gymnasium", "workers"]
 
 
 @dataclass(frozen=True)
@@ -97,8 +97,9 @@ class EvolutionConfig(StrategyConfig):
     """Settings of a run. The method and the environment choose the defaults (`wng methods`)."""
 
     backend: Backend = "auto"
-    """Where episodes run: compiled (jax), in batches on all cores (mujoco), in this process
-    (gymnasium), or in worker processes (workers)."""
+    """Where episodes run: compiled (jax), in batches on all cores (mujoco, for tasks of wng;
+    envpool), in this process (gymnasium), in worker processes (workers), or wherever is fastest
+    (auto)."""
     horizon: int = 0
     """Maximum number of steps in an episode; 0 uses the environment's time limit."""
     action_noise: float = 0.1

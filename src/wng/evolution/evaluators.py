@@ -1,4 +1,4 @@
-"""Evaluators of whole populations: compiled, in MuJoCo batches, or in Gymnasium environments."""
+"""Evaluators of whole populations: compiled, in batches, or in Gymnasium environments."""
 
 from collections.abc import Callable
 from functools import lru_cache, partial
@@ -8,14 +8,15 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray
 
+from wng.envs.envpool import EnvPoolEpisodes, same_in_envpool
 from wng.envs.jax_vector import JaxVector
 from wng.envs.moments import Moments
-from wng.envs.mujoco_batch import default_threads
+from wng.envs.mujoco_batch import MujocoBatch, default_threads
 from wng.envs.resolve import ResolvedEnv
 from wng.envs.workers import why_no_workers
 from wng.evolution.episodes import Episodes, Rollout, Rows, Setup, episodes_key, summarize
 from wng.evolution.members import map_rows
-from wng.evolution.steppers import SteppedEvaluator, gym_stepper, mujoco_stepper
+from wng.evolution.steppers import SteppedEvaluator, batch_stepper, gym_stepper
 
 # What an environment must have for a backend (attributes of `env.unwrapped`), the fastest first.
 ATTRIBUTES = {"jax": "jax_env", "mujoco": "mujoco_task"}
@@ -122,8 +123,9 @@ def make_evaluator(
     parts: dict[str, Any] = {name: getattr(env, attr) for name, attr in ATTRIBUTES.items()}
     if backend == "auto":
         alone = default_threads() == 1 or why_no_workers(env.gym_spec)
-        allowed = (name for name, part in parts.items() if part is not None)
-        backend = next(allowed, "gymnasium" if alone else "workers")
+        allowed = [name for name, part in parts.items() if part is not None]
+        allowed += ["envpool"] * same_in_envpool(env.spec)
+        backend = [*allowed, "gymnasium" if alone else "workers"][0]
     if parts.get(backend, env) is None:
         raise ValueError(
             f"'{env.spec.id}' cannot run on backend '{backend}': its environment has no attribute "
@@ -132,7 +134,10 @@ def make_evaluator(
     if backend == "jax":
         return JaxEvaluator(JaxVector(parts["jax"], env.spec), rows, setup, seed)
     if backend == "mujoco":
-        stepper = mujoco_stepper(parts["mujoco"], rows, seed)
+        stepper = batch_stepper(MujocoBatch(parts["mujoco"], rows.number), rows, seed)
+    elif backend == "envpool":
+        batch = EnvPoolEpisodes(env.spec_on("envpool"), rows.number)
+        stepper = batch_stepper(batch, rows, seed)
     else:
         stepper = gym_stepper(env, rows, seed, backend)
     return SteppedEvaluator(backend, stepper, rows, setup, seed)

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from wng import envs
+from wng.envs.envpool import EnvPoolEpisodes
 from wng.envs.moments import Moments
 from wng.envs.mujoco_batch import MujocoBatch
 from wng.envs.resolve import ResolvedEnv
@@ -96,9 +97,8 @@ def gym_stepper(found: ResolvedEnv, rows: Rows, seed: int, backend: Any) -> Step
     return Stepper(env.reset, step, env.close)
 
 
-def mujoco_stepper(task: Any, rows: Rows, seed: int) -> Stepper:
-    """Make a MuJoCo task that is stepped in batches on all cores."""
-    batch = MujocoBatch(task, rows.number)
+def batch_stepper(batch: MujocoBatch | EnvPoolEpisodes, rows: Rows, seed: int) -> Stepper:
+    """Step a batch of environments, which takes a seed for each episode, on all cores."""
 
     def reset(generation: int) -> np.ndarray:
         return batch.reset([episode_seed(seed, member, generation) for member in rows.members])
