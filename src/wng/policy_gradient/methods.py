@@ -80,11 +80,11 @@ TUNED: dict[str, dict[str, Any]] = {
     "ppo": {"learning_rate": 3e-4},
     "ppokl": {"learning_rate": 3e-4, "kl_target": 0.02},
     "npg": NATURAL | FISHER,
-    "trpo": FISHER | {"kl_target": 0.01},
+    "trpo": FISHER | {"kl_target": 0.01, "rollout": 1024},
     "bgpg": {"learning_rate": 1e-4, "steer": True, "kl_target": 0.02},
     "wnpg": KERNEL,
     "bgwnpg": KERNEL | {"penalty": 0.1},
-    "wtrpo": {"damping": 0.1, "kl_target": 0.02, "basis": "policy"},
+    "wtrpo": {"damping": 0.003, "kl_target": 0.01, "rollout": 1024, "basis": "policy"},
 }
 
 
