@@ -84,7 +84,7 @@ def run_seeds(train: "Train", executor: Executor) -> None:
     evaluated = f"; evaluated {mean_and_std('evaluated')}" if train.eval_every else ""
     note(
         f"\n{jobs[0].method} on {train.env}: return {mean_and_std('return')} over "
-        f"{len(jobs)} seeds ({whose} of each){evaluated}.\n"
+        f"{len(jobs)} seed{'s' * (len(jobs) > 1)} ({whose} of each){evaluated}.\n"
         f"Next:\n  wng plot {shlex.quote(str(parent.parent))}/*/seed*"
     )
 

@@ -122,6 +122,15 @@ class DrawnJaxGym(JaxGym):
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 30}  # noqa: RUF012
 
+    def __init__(self, env_id: str, render_mode: str | None = None) -> None:
+        super().__init__(env_id, render_mode)
+        fps = getattr(self.jax_env, "render_fps", self.metadata["render_fps"])
+        self.metadata = self.metadata | {"render_fps": fps}
+
+    def close(self) -> None:
+        """Free what drawing needed."""
+        getattr(self.jax_env, "close", lambda: None)()
+
     def render(self) -> np.ndarray | None:
         """Draw the present state."""
         if self.render_mode is None:

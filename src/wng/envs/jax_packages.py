@@ -2,7 +2,7 @@
 
 import warnings
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -103,11 +103,33 @@ class Brax:
 
         return list(envs._envs)  # there is no public list
 
+    @property
+    def render_fps(self) -> int:
+        """Steps per second."""
+        return round(1 / float(self._env.dt))
+
+    @cached_property
+    def _viewer(self) -> Any:
+        from wng.envs.viewer import Viewer
+
+        return Viewer(self._model)
+
     def render(self, state: Any) -> np.ndarray:
         """Draw a state."""
-        from brax.io import image
+        return self._viewer.draw(partial(_place, np.asarray(self._places(state))))
 
-        return np.asarray(image.render_array(self._env.sys, state.pipeline_state))
+    def close(self) -> None:
+        """Free the renderer, if there is one."""
+        viewer = vars(self).pop("_viewer", None)
+        if viewer is not None:
+            viewer.close()
+
+    @property
+    def _model(self) -> Any:
+        return self._env.sys.mj_model
+
+    def _places(self, state: Any) -> Any:
+        return state.pipeline_state.q
 
 
 class Playground(Brax):
@@ -126,9 +148,12 @@ class Playground(Brax):
 
         return int(registry.get_default_config(self.name).episode_length)
 
-    def render(self, state: Any) -> np.ndarray:
-        """Draw a state."""
-        return self._env.render([state], height=240, width=320)[0]
+    @property
+    def _model(self) -> Any:
+        return self._env.mj_model
+
+    def _places(self, state: Any) -> Any:
+        return state.data.qpos
 
     @staticmethod
     def names() -> list[str]:
@@ -136,3 +161,7 @@ class Playground(Brax):
         from mujoco_playground import dm_control_suite
 
         return list(dm_control_suite.ALL_ENVS)
+
+
+def _place(qpos: np.ndarray, model: Any, data: Any) -> None:
+    data.qpos[:] = qpos

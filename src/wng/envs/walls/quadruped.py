@@ -1,7 +1,5 @@
 """The quadruped wall task: a four-legged MuJoCo walker with eight motors."""
 
-import os
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +17,7 @@ from wng.envs.mujoco_batch import (
     Sensors,
     States,
 )
+from wng.envs.viewer import Viewer
 from wng.envs.walls.env import WallEnv
 from wng.envs.walls.map import Box, Map
 
@@ -85,7 +84,7 @@ class QuadrupedWall(WallEnv):
         bound = np.full(task.observation_size, np.inf, np.float32)
         super().__init__(task.map, bound, task.action_size, render_mode)
         self._batch = MujocoBatch(task, 1, threads=1)
-        self._viewer: Any = None
+        self._viewer: Viewer | None = None
 
     def _begin(self) -> np.ndarray:
         return self._batch.reset([self.np_random])[0]
@@ -100,27 +99,15 @@ class QuadrupedWall(WallEnv):
         if self.render_mode is None:
             return None
         if self._viewer is None:
-            self._viewer = _viewer(self.mujoco_task.model)
-        model, data = self._viewer.model, self._viewer.data
-        mujoco.mj_setState(model, data, self._batch.states[0], STATE)
-        mujoco.mj_forward(model, data)
-        self._viewer.make_context_current()  # other viewers may exist
-        return self._viewer.render("rgb_array", camera_id=model.camera("overview").id)
+            self._viewer = Viewer(self.mujoco_task.model)
+        return self._viewer.draw(
+            lambda model, data: mujoco.mj_setState(model, data, self._batch.states[0], STATE),
+            camera=self.mujoco_task.model.camera("overview").id,
+        )
 
     def close(self) -> None:
         """Free the simulator and the renderer. Can be called more than once."""
         self._batch.close()
         if self._viewer is not None:
-            self._viewer.make_context_current()  # or it would free another viewer's buffers
-            self._viewer.con.free()
-            self._viewer.free()
+            self._viewer.close()
             self._viewer = None
-
-
-def _viewer(model: mujoco.MjModel) -> Any:
-    """Make Gymnasium's renderer. MuJoCo's own picks its OpenGL at import, which is too early."""
-    from gymnasium.envs.mujoco.mujoco_rendering import OffScreenViewer
-
-    if sys.platform == "linux" and "DISPLAY" not in os.environ:
-        os.environ.setdefault("MUJOCO_GL", "egl")  # headless
-    return OffScreenViewer(model, mujoco.MjData(model), width=640, height=480)
