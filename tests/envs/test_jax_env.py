@@ -165,3 +165,23 @@ def test_brax_and_playground(env_id):
     assert np.isfinite(t.rewards).all()
     assert vec.env.max_episode_steps == 1000
     assert int(last.episodes.sum()) == int((t.terminated | t.truncated).sum())
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("env_id", ["brax/inverted_pendulum", "playground/CartpoleBalance"])
+def test_brax_and_playground_are_drawn(env_id):
+    """After MuJoCo was imported without a choice of OpenGL, and a second time after closing."""
+    pytest.importorskip("brax")
+    env, _ = find(env_id, render_mode="rgb_array")
+    env.reset(seed=0)
+    first = env.render()
+    assert (first.shape, first.dtype) == ((480, 640, 3), np.uint8)
+    for _ in range(5):
+        env.step(np.ones(1, np.float32))
+    moved = env.render()
+    assert (moved != first).any()
+    assert env.metadata["render_fps"] == round(1 / float(env.unwrapped.jax_env._env.dt))
+    env.close()
+    np.testing.assert_array_equal(env.render(), moved)
+    env.close()
