@@ -135,7 +135,7 @@ def test_what_is_evaluated_is_what_was_asked_for() -> None:
     trainer, _ = trained(LINE, Pieces(4), backend="jax")
     members, state = trainer.strategy.ask(trainer.state.strategy)
     center = np.asarray(state.center)
-    made = [block._make(center, 0.05, block._key, 3) for block in trainer.population.blocks]
+    made = [block.make(center, 0.05, block._key, 3) for block in trainer.population.blocks]
     rows = [block._rows for block in trainer.population.blocks]
     assert [r.first for r in rows] == [0, 3, 6]
     assert {r.number for r in rows} == {3}

@@ -358,8 +358,8 @@ def test_runs_that_differ_in_the_seed_alone_compile_once() -> None:
     first, second = trainer(seed=0), trainer(seed=1)
     for trained in (first, second):
         trained.iterate()
-    run = first.population.blocks[0].evaluator._run
-    assert run is second.population.blocks[0].evaluator._run
+    run = first.population.blocks[0].evaluator.program
+    assert run is second.population.blocks[0].evaluator.program
     assert run._cache_size() == 1
 
 

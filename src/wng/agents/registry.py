@@ -29,7 +29,9 @@ class Family(NamedTuple):
     distributes: bool  # whether one run can use an executor
     env_backend: Callable[[Any], Any]  # (config) -> backend that the environment is resolved with
     trainer: str  # module:class, imported when a run starts
-    block: str  # module:class of trainers side by side; empty if there is none
+    block: str  # module:class of trainers side by side
+    # (config, environment) -> how many numbers a seed has in a block; 0 if there can be no block
+    seed_size: Callable[[Any, "ResolvedEnv"], int]
 
     def resolve(self, env: str, config: Any) -> "ResolvedEnv":
         """The environment of a run; ValueError if there is none, or it cannot be used."""
@@ -51,6 +53,10 @@ def _find(path: str) -> Any:
     return getattr(importlib.import_module(module), name)
 
 
+def _step_size(env: "ResolvedEnv") -> int:
+    return env.spec.observation_size + env.spec.action_size
+
+
 GRADIENT = Family(
     "policy_gradient",
     "policy gradients",
@@ -63,6 +69,7 @@ GRADIENT = Family(
     attrgetter("backend"),
     "wng.policy_gradient.trainer:Trainer",
     "wng.policy_gradient.block:TrainerBlock",
+    lambda config, env: (env.spec.backend == "jax") * config.rollout * _step_size(env),
 )
 EVOLUTION = Family(
     "evolution",
@@ -75,7 +82,13 @@ EVOLUTION = Family(
     True,
     lambda config: "gymnasium",  # what is asked of it; the backend concerns whole populations
     "wng.evolution.trainer:EvolutionTrainer",
-    "",
+    "wng.evolution.block:EvolutionBlock",
+    lambda config, env: (
+        (env.jax_env is not None and config.backend in ("auto", "jax"))
+        * config.population
+        * (config.horizon or env.spec.max_episode_steps or 0)
+        * _step_size(env)
+    ),
 )
 FAMILIES = (GRADIENT, EVOLUTION)
 METHODS = ChainMap(GRADIENT.methods, EVOLUTION.methods)  # also shows rows that are added later

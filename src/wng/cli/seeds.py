@@ -51,10 +51,8 @@ def run_seeds(train: "Train", executor: Executor) -> None:
                 elif outcome is None:
                     progress.say(_name(job), "compiling")
 
-        units = jobs
-        if resolved.spec.backend == "jax":
-            size = resolved.spec.observation_size + resolved.spec.action_size
-            units = in_blocks(jobs, executor.cores(), train.config.rollout * size)
+        size = train.family.seed_size(train.config, resolved)
+        units = in_blocks(jobs, executor.cores(), size) if size else jobs
         ends_of = run_jobs(units, lambda: stop.requested, look, executor=executor)
     outcomes = {
         job.folder: ends_of[unit.folder]

@@ -29,16 +29,21 @@ class JaxEvaluator:
     backend = "jax"
 
     def __init__(self, env: JaxVector, rows: Rows, setup: Setup, seed: int):
-        self._key, self._run = episodes_key(seed), compiled_episodes(env, rows, setup)
+        self.key, self.program = episodes_key(seed), compiled_episodes(env, rows, setup)
 
     def __call__(self, members: Any, moments: Moments | None, generation: int) -> Episodes:
         """Run one episode of each member; leaves of `members` have a leading axis."""
-        key = jax.random.fold_in(self._key, generation)
-        found = Episodes._make(jax.device_get(self._run(members, moments, key)))
-        return found._replace(path=found.path[: found.lengths[-1]])
+        key = jax.random.fold_in(self.key, generation)
+        return read_episodes(jax.device_get(self.program(members, moments, key)))
 
     def close(self) -> None:
         """Do nothing: there are no environments to stop."""
+
+
+def read_episodes(found: tuple) -> Episodes:
+    """Name what the program of `compiled_episodes` returned."""
+    episodes = Episodes._make(found)
+    return episodes._replace(path=episodes.path[: episodes.lengths[-1]])
 
 
 @lru_cache(maxsize=8)  # runs that differ only in the seed share the compiled function

@@ -193,6 +193,12 @@ class Programs:
         self.member = jax.jit(lambda numbers, *args: rule.at(numbers).member(*args))
         self.learn = jax.jit(lambda numbers, *args: rule.at(numbers).learn(*args))
 
+        def learn_block(numbers: dict, states: State, returns: Array, X: Array) -> Any:
+            learn = rule.at(numbers).learn
+            return jax.vmap(lambda state, *told: learn(state, None, *told))(states, returns, X)
+
+        self.learn_block = jax.jit(learn_block)
+
 
 _programs: dict[Hashable, Programs] = {}  # the latest last
 

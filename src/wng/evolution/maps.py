@@ -26,7 +26,8 @@ def keep_map(run: Path, generation: int, episodes: Episodes) -> None:
         "finals": np.ascontiguousarray(episodes.final_observations[:-1, :2], np.float32),
         "path": np.ascontiguousarray(episodes.path[:, :2], np.float32),
     }
-    checkpoint.write_file(run / "maps" / f"{generation:06d}.safetensors", arrays, {})
+    path = run / "maps" / f"{generation:06d}.safetensors"
+    checkpoint.write_file(path, arrays, {}, durable=False)  # a picture: no run depends on it
 
 
 def read_maps(run: Path, until: int) -> list[Generation]:

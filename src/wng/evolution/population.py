@@ -47,8 +47,8 @@ class Block:
         set_up_jax()  # where this is another process than the agent's
         self._rows, self._key = rows, strategy_key(assignment.seed)
         config = assignment.config
-        self._sigma = config.sigma  # unless it learns
-        self._make = _compiled(config.antithetic, assignment.setup.policy, rows)
+        self.sigma = config.sigma  # unless it learns
+        self.make = _compiled(config.antithetic, assignment.setup.policy, rows)
         self.evaluator = make_evaluator(
             assignment.env, assignment.setup, rows, assignment.seed, config.backend
         )
@@ -61,8 +61,8 @@ class Block:
         generation: int,
     ) -> Episodes:
         """Run one episode of each member."""
-        spread = self._sigma if sigma is None else sigma
-        members = self._make(center, spread, self._key, generation)
+        spread = self.sigma if sigma is None else sigma
+        members = self.make(center, spread, self._key, generation)
         episodes = self.evaluator(members, moments, generation)
         if self._rows.center not in self._rows.members:  # then nobody needs the path
             episodes = episodes._replace(path=episodes.path[:0])

@@ -180,6 +180,17 @@ class Strategy:
             state = state._replace(past=self.proximity.empty(self.config, X.shape[1]))
         return self._programs.learn(self._numbers, state, candidates, told, X)
 
+    def tell_block(
+        self, states: State, returns: Float[Array, "S N"], behaviors: Float[Array, "S N d"]
+    ) -> tuple[State, Metrics]:
+        """Like `tell` for S searches at once, of the members of `ask` unchanged.
+
+        All arrays, also those in `states`, have a leading axis. `states` must come from `init` with
+        a `behavior_size`.
+        """
+        X = jnp.asarray(behaviors, float)[..., : None if self.needs_behaviors else 0]
+        return self._programs.learn_block(self._numbers, states, jnp.asarray(returns, float), X)
+
 
 def _check_candidates(candidates: Any, params: Any, population: int) -> None:
     """Raise a ValueError unless `candidates` are as many as the population, each like `params`."""

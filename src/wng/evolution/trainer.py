@@ -24,7 +24,7 @@ from wng.runs.checkpoint import check_info
 from wng.runs.executor import Executor, LocalExecutor
 from wng.runs.record import Row
 from wng.runs.settings import check_memory
-from wng.runs.training import NonFiniteError
+from wng.runs.training import NonFiniteError, other_block
 from wng.runs.trees import restore_tree, save_tree
 
 COUNTERS = ("iteration", "steps", "fruitless")  # in a checkpoint
@@ -52,6 +52,7 @@ class EvolutionTrainer:
         executor: Executor | None = None,
     ):
         self.config, self.seed = config, seed
+        self.block = [seed]  # seeds in the same compiled program
         chosen = _find_embedding(config, embedding)
         self.resolved = resolved
         self.spec = spec = resolved.spec
@@ -131,12 +132,19 @@ class EvolutionTrainer:
         state, moments = self.state
         episodes = self.population(state.center, state.sigma, moments, self.iteration)
         evaluated = time.perf_counter()
-        if moments is not None:
-            moments = _merge(moments, episodes)
         state, metrics = self.strategy.tell(
             state, None, episodes.returns[:-1], episodes.behaviors[:-1]
         )
-        numbers = {name: float(value) for name, value in jax.device_get(metrics).items()}
+        metrics = jax.device_get(metrics)
+        seconds = {"seconds": time.perf_counter() - start, "seconds_episodes": evaluated - start}
+        return self.accept(episodes, state, metrics) | seconds
+
+    def accept(self, episodes: Episodes, state: State, metrics: dict[str, np.ndarray]) -> Row:
+        """Move on to the state after a generation; returns its row of metrics, but for times."""
+        moments = self.state.observation_moments
+        if moments is not None:
+            moments = _merge(moments, episodes)
+        numbers = {name: float(value) for name, value in metrics.items()}
         skipped = int(state.skipped)
         fruitless = self.fruitless + 1 if skipped > int(self.state.strategy.skipped) else 0
         steps = self.steps + int(episodes.lengths[:-1].sum())
@@ -163,23 +171,22 @@ class EvolutionTrainer:
             past = [self.map.past_wall(*x[:2]) for x in episodes.final_observations.tolist()]
             row["past_wall"] = float(past[-1])
             row["population_past_wall"] = float(np.mean(past[:-1]))
-        seconds = time.perf_counter() - start
-        return row | {"seconds": seconds, "seconds_episodes": evaluated - start}
+        return row
 
     def checkpoint(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """Return everything needed to resume after the last whole generation."""
-        info = {name: getattr(self, name) for name in (*COUNTERS, "seed")}
+        info = {name: getattr(self, name) for name in (*COUNTERS, "seed", "block")}
         arrays = save_tree(_without_key(self.state))
         return arrays, info | {"config": dataclasses.asdict(self.config), "env": self.spec.id}
 
     def restore(self, arrays: dict[str, np.ndarray], info: dict[str, Any]) -> str | None:
-        """Return to a checkpoint; always exact, because no episode is unfinished there."""
-        check_info(info, **dict.fromkeys(COUNTERS, int))
+        """Return to a checkpoint, in which no episode is unfinished; or a sentence about it."""
+        check_info(info, **dict.fromkeys(COUNTERS, int), block=list)
         state = restore_tree(_without_key(self.state), arrays)
         key = self.state.strategy.key  # which follows from the seed
         self.state = state._replace(strategy=state.strategy._replace(key=key))
         self.iteration, self.steps, self.fruitless = (info[name] for name in COUNTERS)
-        return None
+        return None if info["block"] == self.block else other_block(self.seed)
 
     def close(self) -> None:
         """Stop the environments."""

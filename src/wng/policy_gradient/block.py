@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Collection, Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +11,7 @@ from wng.policy_gradient.compiled import CompiledRollouts
 from wng.policy_gradient.rollouts import Iteration
 from wng.policy_gradient.trainer import Trainer
 from wng.runs.record import Row
+from wng.runs.stack import Stack
 from wng.runs.training import NonFiniteError
 
 
@@ -33,9 +33,7 @@ class TrainerBlock:
         for each in trainers:
             each.block = [other.seed for other in trainers]
         self._env_keys = jnp.stack([each.key for each in compiled])
-        # The last result, in one piece, and in pieces as the trainers hold them.
-        self._whole: Any = None
-        self._pieces: list[tuple[Any, Any]] = []
+        self._stack = Stack()
 
     def iterate(self, wanted: Collection[int]) -> list[Row | Exception | None]:
         """One iteration of the `wanted` trainers; their rows of metrics, or why they failed.
@@ -45,32 +43,21 @@ class TrainerBlock:
         start = time.perf_counter()
         begun = [each.begin() for each in self.trainers]
         keys = jax.tree.map(lambda *rows: jnp.stack(rows), *(keys for *_, keys, _ in begun))
-        current = [(state, at) for state, at, *_ in begun]
-        if not self._whole or any(
-            a is not c or b is not d for (a, b), (c, d) in zip(current, self._pieces, strict=True)
-        ):
-            self._whole = jax.tree.map(lambda *rows: jnp.stack(rows), *current)
+        states = self._stack.join([(state, at) for state, at, *_ in begun])
         program = self._rollouts[0].program
-        state, at, metrics, outcome = program.iterate_block(*self._whole, self._env_keys, keys)
+        state, at, metrics, outcome = program.iterate_block(*states, self._env_keys, keys)
         metrics, outcome = jax.device_get((metrics, outcome))
         seconds = (time.perf_counter() - start) / len(self.trainers)
-        self._whole, self._pieces = (state, at), _split((state, at), len(self.trainers))
+        pieces = self._stack.split((state, at), len(self.trainers))
         rows: list[Row | Exception | None] = [None] * len(self.trainers)
         for i in wanted:
             trainer = self.trainers[i]
             own_metrics, own = jax.tree.map(lambda x, i=i: x[i], (metrics, outcome))
             try:
                 ended = self._rollouts[i].ended(own, trainer.steps)
-                own_state, own_env = self._pieces[i]
+                own_state, own_env = pieces[i]
                 done = Iteration(own_state, own_env, own_metrics, ended, np.nan, np.nan)
                 rows[i] = trainer.accept(done, seconds)
             except NonFiniteError as error:
                 rows[i] = error
         return rows
-
-
-def _split(tree: Any, number: int) -> list[Any]:
-    """The rows of a tree of arrays; views, where that is possible."""
-    leaves, structure = jax.tree.flatten(tree)
-    host = [x if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else np.asarray(x) for x in leaves]
-    return [jax.tree.unflatten(structure, [x[i] for x in host]) for i in range(number)]

@@ -23,7 +23,7 @@ from wng.policy_gradient.rollouts import Iteration, SteppedRollouts
 from wng.runs.checkpoint import check_info
 from wng.runs.record import Row
 from wng.runs.settings import check_memory
-from wng.runs.training import NonFiniteError
+from wng.runs.training import NonFiniteError, other_block
 from wng.runs.trees import check_kinds, part, restore_tree, save_tree
 
 RECENT = 100  # episodes in the running mean of the return
@@ -248,10 +248,7 @@ class Trainer:
         recent = tuple(arrays["recent"].tolist())
         self._progress = Progress(state, at, *counters, recent, info["fruitless"])
         if warning is None and info["block"] != self.block:
-            warning = (
-                f"seed {self.seed} was trained in one program with other seeds than now, which "
-                "rounds differently, so this is not the uninterrupted run bit for bit."
-            )
+            warning = other_block(self.seed)
         return warning
 
     def close(self) -> None:

@@ -54,9 +54,11 @@ def write(
     return path
 
 
-def write_file(path: str | Path, arrays: Arrays, info: dict[str, Any]) -> None:
-    """Write one checkpoint to any path."""
-    write_atomic(Path(path), _encode(arrays, info))
+def write_file(
+    path: str | Path, arrays: Arrays, info: dict[str, Any], durable: bool = True
+) -> None:
+    """Write one checkpoint to any path; see `write_atomic`."""
+    write_atomic(Path(path), _encode(arrays, info), durable)
 
 
 def read(path: str | Path) -> tuple[Arrays, dict[str, Any]]:

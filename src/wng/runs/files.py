@@ -32,8 +32,11 @@ def one_sentence(path: Path) -> Iterator[None]:
         raise OSError(f"cannot write {path} ({reason}): {advice}.") from error
 
 
-def write_atomic(path: Path, data: bytes) -> None:
-    """Write all of `data` to `path` or nothing; it has reached the disk when this returns."""
+def write_atomic(path: Path, data: bytes, durable: bool = True) -> None:
+    """Write all of `data` to `path` or nothing.
+
+    If `durable`, it has reached the disk when this returns: it survives a power cut.
+    """
     temporary = temporary_name(path)
     try:
         with one_sentence(path):
@@ -41,9 +44,11 @@ def write_atomic(path: Path, data: bytes) -> None:
             with temporary.open("wb") as file:
                 file.write(data)
                 file.flush()
-                os.fsync(file.fileno())
+                if durable:
+                    os.fsync(file.fileno())
             os.replace(temporary, path)
-            _sync_directory(path.parent)
+            if durable:
+                _sync_directory(path.parent)
     finally:
         with contextlib.suppress(OSError):  # the error above, if any, is the one to tell
             temporary.unlink(missing_ok=True)

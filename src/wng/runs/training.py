@@ -91,6 +91,14 @@ class Block(Protocol):
         """Run an iteration of some of them; returns the metrics of each, or why it failed."""
 
 
+def other_block(seed: int) -> str:
+    """Say that a run was not resumed in the block of seeds that it was saved in."""
+    return (
+        f"seed {seed} was trained in one program with other seeds than now, which rounds "
+        "differently, so this is not the uninterrupted run bit for bit."
+    )
+
+
 def train_block(
     block: Block,
     total: int,
