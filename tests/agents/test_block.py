@@ -7,7 +7,7 @@ import pytest
 
 import wng
 from wng.agents.run import Job, Status, run_job
-from wng.cli.seeds import in_blocks
+from wng.execution.blocks import in_blocks
 from wng.policy_gradient.methods import preset
 from wng.runs.metrics import read_metrics
 
@@ -57,6 +57,7 @@ def test_blocks_fill_the_cores_and_fit_into_memory(tmp_path: Path) -> None:
     assert [unit.block for unit in two] == [(0, 1, 2, 3, 4), (5, 6, 7, 8, 9)]
     assert [each.seed for unit in two for each in unit.jobs] == list(range(10))
     assert in_blocks(jobs[:1], cores=2, size=1) == jobs[:1]
+    assert in_blocks(jobs, cores=2, size=0) == jobs  # no blocks in such an environment
     assert in_blocks(jobs, cores=20, size=1) == jobs
     assert in_blocks(jobs, cores=1, size=10**12) == jobs  # one at a time
     assert Job.from_json(two[0].to_json()) == two[0]

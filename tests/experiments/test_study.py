@@ -22,6 +22,7 @@ from wng.experiments.study import (
     run_trials,
     summarize_missing,
 )
+from wng.runs import checkpoint
 from wng.runs.metrics import read_metrics
 
 PROBE = "wng/ProbeContextual-v0"
@@ -96,6 +97,21 @@ def test_a_failed_run_is_recorded_and_passed_over(tmp_path: Path, capsys) -> Non
     assert (bad.folder(tmp_path) / "failure.txt").stat().st_mtime_ns == written
     assert run_trials([bad], tmp_path, "probe", retry=True)
     assert (bad.folder(tmp_path) / "failure.txt").stat().st_mtime_ns > written
+
+
+@pytest.mark.parametrize("method", ["ppo", "es"])
+def test_seeds_in_a_jax_environment_are_trained_side_by_side(tmp_path: Path, method: str) -> None:
+    few = {"population": 4, "hidden": (4,)} if method == "es" else TINY
+    trials = [
+        Trial("wng/PointWall-v0", method, seed, 400, "tuned", "tiny", few) for seed in range(4)
+    ]
+    other = dataclasses.replace(trials[0], seed=9, steps=200)
+    assert run_trials([*trials, other], tmp_path, "walls")
+    blocks = []
+    for t in (*trials, other):
+        saved = checkpoint.saved(t.folder(tmp_path) / "checkpoints")
+        blocks.append(checkpoint.read(saved[0])[1]["block"])
+    assert blocks == [[0, 1], [0, 1], [2, 3], [2, 3], [9]]
 
 
 SCRIPT = """

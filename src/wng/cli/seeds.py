@@ -1,8 +1,5 @@
 """`wng train --seeds`: several runs at once, one display."""
 
-import dataclasses
-import math
-import os
 import re
 import shlex
 from typing import TYPE_CHECKING
@@ -14,6 +11,7 @@ from wng.agents.registry import GRADIENT
 from wng.agents.run import Job, Outcome, Status
 from wng.behavior.embedding import find_embedding
 from wng.cli.console import exit_stopped, note
+from wng.execution.blocks import in_blocks
 from wng.execution.processes import progress_of, run_jobs
 from wng.runs.executor import Executor
 from wng.runs.interrupt import stop_on_signals
@@ -23,7 +21,6 @@ if TYPE_CHECKING:
     from wng.cli.train import Train
 
 MOST = 10_000  # seeds in one command
-COPIES = 20  # of the numbers in a rollout that its update makes, roughly
 
 
 def run_seeds(train: "Train", executor: Executor) -> None:
@@ -52,7 +49,7 @@ def run_seeds(train: "Train", executor: Executor) -> None:
                     progress.say(_name(job), "compiling")
 
         size = train.family.seed_size(train.config, resolved)
-        units = in_blocks(jobs, executor.cores(), size) if size else jobs
+        units = in_blocks(jobs, executor.cores(), size)
         ends_of = run_jobs(units, lambda: stop.requested, look, executor=executor)
     outcomes = {
         job.folder: ends_of[unit.folder]
@@ -85,22 +82,6 @@ def run_seeds(train: "Train", executor: Executor) -> None:
         f"{len(jobs)} seed{'s' * (len(jobs) > 1)} ({whose} of each){evaluated}.\n"
         f"Next:\n  wng plot {shlex.quote(str(parent.parent))}/*/seed*"
     )
-
-
-def in_blocks(jobs: list[Job], cores: int, size: int) -> list[Job]:
-    """The jobs in blocks that are trained as one program each, at least one for each core.
-
-    `size` is how many numbers the states and actions of a rollout are. A seed needs several times
-    that, and all blocks at once at most a quarter of the memory.
-    """
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    most = max(1, memory // 4 // (cores * COPIES * 4 * size))
-    number = max(min(cores, len(jobs)), math.ceil(len(jobs) / most))
-    blocks = [list(part) for part in np.array_split(np.array(jobs, object), number)]
-    return [
-        dataclasses.replace(block[0], block=tuple(job.seed for job in block) * (len(block) > 1))
-        for block in blocks
-    ]
 
 
 def _name(job: Job) -> str:

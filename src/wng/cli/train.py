@@ -46,8 +46,8 @@ class Train:
     seed: int = 0
     """Random seed."""
     seeds: str = ""
-    """Several random seeds on all cores, such as 0-4 or 0,3,7, in place of --seed. Policy gradients
-    in a JAX environment train them side by side in one program."""
+    """Several random seeds on all cores, such as 0-4 or 0,3,7, in place of --seed. In a JAX
+    environment they are trained side by side in one program."""
     settings: Settings = "tuned"
     """Preset of all settings below: tuned (what measured best here), paper (the paper's text) or
     released (the paper's code)."""

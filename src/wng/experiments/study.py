@@ -3,6 +3,7 @@
 Finished runs are never repeated, interrupted ones resume, failed ones are recorded and skipped.
 """
 
+import contextlib
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ import numpy as np
 
 from wng.agents.registry import METHODS, family_of
 from wng.agents.run import Job, Outcome, Status
+from wng.execution.blocks import in_blocks
 from wng.execution.processes import progress_of, run_jobs
 from wng.runs import checkpoint
 from wng.runs.directory import in_use, lock
@@ -175,6 +177,8 @@ def run_trials(
 ) -> bool:
     """Train what is not there yet, in folders below `root`, on all cores, one run per core.
 
+    In JAX environments, runs that differ in the seed alone are trained side by side, in blocks.
+
     With `retry`, what failed before is tried again; with `quick`, programs are compiled without
     optimizing, for runs of seconds. Returns whether every trial has finished or failed; False if
     the study was stopped.
@@ -189,14 +193,17 @@ def run_trials(
     ended = set(steps)
     failed = sum(trial.failure(root) is not None for trial in planned.values())
 
-    def look(job: Job, outcome: Outcome | None) -> None:
+    def look(unit: Job, outcome: Outcome | None) -> None:
         nonlocal failed
-        trial = waiting[job.folder]
-        steps[job.folder] = min(progress_of(job.folder)[0], trial.steps)
-        if outcome is not None:
+        for job in unit.jobs:
+            trial = waiting[job.folder]
+            steps[job.folder] = min(progress_of(job.folder)[0], trial.steps)
+            if outcome is None:
+                continue
             steps[job.folder] = trial.steps
             ended.add(job.folder)
-            if outcome.status in (Status.FAILED, Status.DIED):
+            # Of a block, some may have finished all the same.
+            if outcome.status in (Status.FAILED, Status.DIED) and not trial.finished(root):
                 failed += 1
                 write_atomic(job.folder / "failure.txt", f"{outcome.message}\n".encode())
                 progress.console.print(f"{trial.name} failed: {outcome.message}", soft_wrap=True)
@@ -213,7 +220,7 @@ def run_trials(
         with stop_on_signals() as stop, TrainingProgress() as progress:
             progress.add(title, sum(trial.steps for trial in planned.values()), sum(steps.values()))
             run_jobs(
-                [trial.job(root) for trial in waiting.values()],
+                _in_blocks(list(waiting.values()), root, executor.cores()),
                 lambda: stop.requested,
                 look,
                 executor=executor,
@@ -221,6 +228,20 @@ def run_trials(
                 environment=environment,
             )
     return all(trial.ended(root) for trial in planned.values())
+
+
+def _in_blocks(trials: Sequence[Trial], root: Path, cores: int) -> list[Job]:
+    """The runs, those that differ in the seed alone side by side where the environment allows."""
+    groups: dict[tuple, list[Trial]] = {}
+    for trial in trials:
+        groups.setdefault((trial.label, trial.env, trial.method, trial.steps), []).append(trial)
+    jobs = []
+    for (_, env, method, _), group in groups.items():
+        family, size = family_of(method), 0
+        with contextlib.suppress(ValueError):  # which the worker will report
+            size = family.seed_size(group[0].config, family.resolve(env, group[0].config))
+        jobs += in_blocks([trial.job(root) for trial in group], cores, size)
+    return jobs
 
 
 def _wait_for(folder: Path) -> None:
