@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from jax.flatten_util import ravel_pytree
 from scipy.linalg import solve_continuous_lyapunov
+from scipy.stats import norm
 
 from wng.behavior import Embedding, find_embedding
 from wng.estimator import jacobian_score, kernel_basis
@@ -18,7 +19,7 @@ from wng.policy_gradient.behaviors import Windows, cut_windows
 from wng.policy_gradient.config import Config
 from wng.policy_gradient.geometry import OutputMetric, wasserstein_exact
 from wng.policy_gradient.kernel import HeldFixed, kernel
-from wng.policy_gradient.networks import MLP, Networks, Policy, init_networks
+from wng.policy_gradient.networks import MLP, Gaussian, Networks, Policy, init_networks
 from wng.policy_gradient.problem import Problem
 
 
@@ -408,10 +409,20 @@ def test_the_closed_form_for_clipped_actions() -> None:
         np.testing.assert_allclose(found, exact, atol=2e-3 * max(1.0, np.abs(exact).max()))
 
 
+def test_the_closed_form_far_beyond_the_bounds_is_the_same_on_both_sides() -> None:
+    tangent = Gaussian(jnp.ones(2), jnp.zeros(2))
+    there = Gaussian(jnp.array([3.8, -3.8]), jnp.log(jnp.full(2, 0.5)))
+    found = np.asarray(there.clipped_wasserstein(tangent, -1.0, 1.0).mean)
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-3)
+    np.testing.assert_allclose(found[0], norm.sf(5.6) - norm.sf(9.6), rtol=1e-3)
+
+
 def test_the_closed_form_is_of_actions_alone() -> None:
-    with pytest.raises(ValueError, match="'final-state' looks at states or rewards"):
+    with pytest.raises(ValueError, match="'final-state' is something else"):
         make_problem("final-state", geometry="wasserstein-exact")
     assert make_problem("final-state", geometry="wasserstein-auto").geometry is kernel
+    scaled = Embedding(lambda t: 10 * t.actions[0], whole=False, of_actions=True)
+    assert make_problem(scaled, geometry="wasserstein-auto").geometry is kernel
     automatic = make_problem("clipped-action", geometry="wasserstein-auto")
     assert automatic.geometry is wasserstein_exact
 

@@ -20,12 +20,15 @@ import optax
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from wng.behavior.embedding import Embedding
+from wng.behavior.embedding import Embedding, find_embedding
 from wng.estimator.precondition import Metric
 from wng.estimator.transform import scale_by_metric
 from wng.policy_gradient.batch import Data
 from wng.policy_gradient.networks import Categorical, Networks
 from wng.policy_gradient.problem import Problem
+
+# Embeddings whose Wasserstein metric is that of the actions in each state.
+ACTIONS = ("state-action", "clipped-action", "actions", "actions-value", "trajectory-actions")
 
 
 class Identity(eqx.Module):
@@ -156,12 +159,16 @@ class WassersteinExact(Fisher):
                 "geometry=wasserstein-exact is the closed form for Gaussian policies and needs "
                 "continuous actions: use --geometry wasserstein."
             )
-        if not problem.behaviors.embedding.of_actions:
+        if not self.applies(problem.behaviors.embedding):
             raise ValueError(
                 f"geometry=wasserstein-exact is the closed form for actions, and the embedding "
-                f"'{problem.config.embedding}' looks at states or rewards: use --geometry "
-                "wasserstein."
+                f"'{problem.config.embedding}' is something else: use --geometry wasserstein."
             )
+
+    @staticmethod
+    def applies(embedding: Embedding) -> bool:
+        """Whether an embedding is the actions, as they are or clipped, and nothing else of them."""
+        return embedding in map(find_embedding, ACTIONS)
 
     def curvature(self, problem: Problem, outputs: Any, tangent: Any) -> Any:
         """Half the Hessian of W₂² in the outputs of the policy, applied to a tangent."""

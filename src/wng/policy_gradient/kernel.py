@@ -151,7 +151,8 @@ class Auto(Kernel):
 
     def suited(self, discrete: bool, embedding: Embedding) -> Geometry:
         """The closed form where there is one."""
-        return wasserstein_exact if embedding.of_actions and not discrete else kernel
+        applies = not discrete and wasserstein_exact.applies(embedding)
+        return wasserstein_exact if applies else kernel
 
 
 kernel, auto = Kernel(), Auto()

@@ -102,7 +102,8 @@ class Gaussian(eqx.Module):
         # Nothing is beyond 30 σ, and ±∞ would be multiplied by a density of 0.
         a, b = (jnp.clip((x - self.mean) / std, -30, 30) for x in map(jnp.asarray, (low, high)))
         density_a, density_b = jax.scipy.stats.norm.pdf(a), jax.scipy.stats.norm.pdf(b)
-        inside = jax.scipy.stats.norm.cdf(b) - jax.scipy.stats.norm.cdf(a)
+        cdf, above = jax.scipy.stats.norm.cdf, a > 0  # of two numbers near 1, little would be left
+        inside = jnp.where(above, cdf(-a) - cdf(-b), cdf(b) - cdf(a))
         first = density_a - density_b  # E[1(…) z]
         second = inside + a * density_a - b * density_b  # E[1(…) z²]
         mean, spread = tangent.mean, std * tangent.log_std
