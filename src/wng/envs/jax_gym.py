@@ -124,18 +124,22 @@ class DrawnJaxGym(JaxGym):
 
     def __init__(self, env_id: str, render_mode: str | None = None) -> None:
         super().__init__(env_id, render_mode)
+        self._drawn = False
         fps = getattr(self.jax_env, "render_fps", self.metadata["render_fps"])
         self.metadata = self.metadata | {"render_fps": fps}
 
     def close(self) -> None:
-        """Free what drawing needed."""
-        getattr(self.jax_env, "close", lambda: None)()
+        """Free what drawing needed, if this copy has drawn: all copies share the environment."""
+        if self._drawn:
+            getattr(self.jax_env, "close", lambda: None)()
+        self._drawn = False
 
     def render(self) -> np.ndarray | None:
         """Draw the present state."""
         if self.render_mode is None:
             return None
         env: Any = self.jax_env
+        self._drawn = True
         return np.asarray(env.render(self._state), np.uint8)
 
 

@@ -116,7 +116,8 @@ class Brax:
 
     def render(self, state: Any) -> np.ndarray:
         """Draw a state."""
-        return self._viewer.draw(partial(_place, np.asarray(self._places(state))))
+        camera = 0 if self._model.ncam else None  # which follows the body, where there is one
+        return self._viewer.draw(partial(_place, self._places(state)), camera)
 
     def close(self) -> None:
         """Free the renderer, if there is one."""
@@ -128,8 +129,8 @@ class Brax:
     def _model(self) -> Any:
         return self._env.sys.mj_model
 
-    def _places(self, state: Any) -> Any:
-        return state.pipeline_state.q
+    def _places(self, state: Any) -> dict[str, Any]:
+        return {"qpos": state.pipeline_state.q}
 
 
 class Playground(Brax):
@@ -152,8 +153,9 @@ class Playground(Brax):
     def _model(self) -> Any:
         return self._env.mj_model
 
-    def _places(self, state: Any) -> Any:
-        return state.data.qpos
+    def _places(self, state: Any) -> dict[str, Any]:
+        names = ("qpos", "mocap_pos", "mocap_quat")  # targets are moved as mocap bodies
+        return {name: getattr(state.data, name) for name in names}
 
     @staticmethod
     def names() -> list[str]:
@@ -163,5 +165,6 @@ class Playground(Brax):
         return list(dm_control_suite.ALL_ENVS)
 
 
-def _place(qpos: np.ndarray, model: Any, data: Any) -> None:
-    data.qpos[:] = qpos
+def _place(places: dict[str, Any], model: Any, data: Any) -> None:
+    for name, value in places.items():
+        getattr(data, name)[:] = np.asarray(value)
