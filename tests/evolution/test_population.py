@@ -172,7 +172,7 @@ def test_blocks_have_one_size_and_at_least_two_members(places: int, expected: li
     config = preset("es", population=10, hidden=(4,))
     policy = Policy(2, 1, "dense", (4,), low=(-1.0,), high=(1.0,))
     setup = Setup(policy, as_embedding(mean_state), 10, 0.1)
-    assignment = Assignment(envs.resolve(LINE, "gymnasium"), config, setup, 0)
+    assignment = Assignment(envs.resolve(LINE, "gymnasium"), config, setup, 0, "auto")
     population = Population(assignment, Pieces(places))
     assert [(b._rows.first, b._rows.number) for b in population.blocks] == expected
     assert {b._rows.center for b in population.blocks} == {10}

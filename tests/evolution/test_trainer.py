@@ -354,6 +354,15 @@ def test_seeds_at_the_ends_of_the_range() -> None:
     np.testing.assert_array_equal(ends[0], ends[2])
 
 
+def test_another_simulator_after_a_checkpoint_is_told() -> None:
+    line = f"{MODULE}Line-v0"
+    saved = trainer(line, "es", backend="gymnasium").checkpoint()
+    assert trainer(line, "es", backend="workers").restore(*saved) is None
+    told = trainer(line, "es").restore(*saved)
+    assert told is not None
+    assert "earlier episodes ran on backend 'gymnasium' and the next ones run on 'jax'" in told
+
+
 def test_runs_that_differ_in_the_seed_alone_compile_once() -> None:
     first, second = trainer(seed=0), trainer(seed=1)
     for trained in (first, second):

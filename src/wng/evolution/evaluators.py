@@ -121,28 +121,40 @@ def compiled_episodes(
     return run
 
 
-def make_evaluator(
-    env: ResolvedEnv, setup: Setup, rows: Rows, seed: int, backend: str = "auto"
-) -> JaxEvaluator | SteppedEvaluator:
-    """Make the fastest evaluator that the environment allows, or the requested one."""
+def find_backend(env: ResolvedEnv, backend: str) -> str:
+    """The requested backend, or the fastest that the environment allows here.
+
+    Results depend on it, but not on whether Gymnasium runs in this process or in workers: for both,
+    "auto" becomes "local".
+    """
     parts: dict[str, Any] = {name: getattr(env, attr) for name, attr in ATTRIBUTES.items()}
     if backend == "auto":
-        alone = default_threads() == 1 or why_no_workers(env.gym_spec)
         allowed = [name for name, part in parts.items() if part is not None]
-        allowed += ["envpool"] * same_in_envpool(env.spec)
-        backend = [*allowed, "gymnasium" if alone else "workers"][0]
+        return [*allowed, *(["envpool"] * same_in_envpool(env.spec)), "local"][0]
     if parts.get(backend, env) is None:
         raise ValueError(
             f"'{env.spec.id}' cannot run on backend '{backend}': its environment has no attribute "
             f"'{ATTRIBUTES[backend]}'; leave the backend 'auto'."
         )
+    return backend
+
+
+def make_evaluator(
+    env: ResolvedEnv, setup: Setup, rows: Rows, seed: int, backend: str = "auto"
+) -> JaxEvaluator | SteppedEvaluator:
+    """Make the evaluator of a backend; see `find_backend`."""
+    backend = find_backend(env, backend)
     if backend == "jax":
-        return JaxEvaluator(JaxVector(parts["jax"], env.spec), rows, setup, seed)
+        assert env.jax_env is not None
+        return JaxEvaluator(JaxVector(env.jax_env, env.spec), rows, setup, seed)
     if backend == "mujoco":
-        stepper = batch_stepper(MujocoBatch(parts["mujoco"], rows.number), rows, seed)
+        stepper = batch_stepper(MujocoBatch(env.mujoco_task, rows.number), rows, seed)
     elif backend == "envpool":
         batch = EnvPoolEpisodes(env.spec_on("envpool"), rows.number)
         stepper = batch_stepper(batch, rows, seed)
     else:
+        if backend == "local":
+            alone = default_threads() == 1 or why_no_workers(env.gym_spec)
+            backend = "gymnasium" if alone else "workers"
         stepper = gym_stepper(env, rows, seed, backend)
     return SteppedEvaluator(backend, stepper, rows, setup, seed)

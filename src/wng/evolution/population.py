@@ -38,6 +38,7 @@ class Assignment(NamedTuple):
     config: EvolutionConfig
     setup: Setup
     seed: int
+    backend: str  # the same everywhere: results depend on it
 
 
 class Block:
@@ -50,7 +51,7 @@ class Block:
         self.sigma = config.sigma  # unless it learns
         self.make = _compiled(config.antithetic, assignment.setup.policy, rows)
         self.evaluator = make_evaluator(
-            assignment.env, assignment.setup, rows, assignment.seed, config.backend
+            assignment.env, assignment.setup, rows, assignment.seed, assignment.backend
         )
 
     def run(

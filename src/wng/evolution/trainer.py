@@ -15,6 +15,7 @@ from wng.behavior.embedding import Embedding, as_embedding, find_embedding
 from wng.envs.moments import Moments
 from wng.evolution.config import EvolutionConfig
 from wng.evolution.episodes import Episodes, Setup, behavior_size
+from wng.evolution.evaluators import find_backend
 from wng.evolution.maps import keep_map
 from wng.evolution.policies import Policy
 from wng.evolution.population import Assignment, Population, strategy_key
@@ -82,7 +83,8 @@ class EvolutionTrainer:
         self.iteration = self.steps = self.fruitless = 0
         self.episodes: Episodes | None = None  # of the last generation
         config = dataclasses.replace(config, sigma=self.strategy.config.sigma)  # as it is used
-        assignment = Assignment(self.resolved, config, setup, self.seed)
+        self._backend = find_backend(resolved, config.backend)
+        assignment = Assignment(resolved, config, setup, seed, self._backend)
         self.population = Population(assignment, executor or LocalExecutor())
 
     @property
@@ -140,7 +142,7 @@ class EvolutionTrainer:
         return self.accept(episodes, state, metrics) | seconds
 
     def accept(self, episodes: Episodes, state: State, metrics: dict[str, np.ndarray]) -> Row:
-        """Move on to the state after a generation; returns its row of metrics, but for times."""
+        """Move on to the state after a generation; returns its row of metrics, without times."""
         moments = self.state.observation_moments
         if moments is not None:
             moments = _merge(moments, episodes)
@@ -173,19 +175,31 @@ class EvolutionTrainer:
             row["population_past_wall"] = float(np.mean(past[:-1]))
         return row
 
+    @property
+    def _simulator(self) -> str:
+        """The backend; worker processes do what Gymnasium does in this one."""
+        return "gymnasium" if self._backend in ("local", "workers") else self._backend
+
     def checkpoint(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """Return everything needed to resume after the last whole generation."""
         info = {name: getattr(self, name) for name in (*COUNTERS, "seed", "block")}
         arrays = save_tree(_without_key(self.state))
-        return arrays, info | {"config": dataclasses.asdict(self.config), "env": self.spec.id}
+        info |= {"config": dataclasses.asdict(self.config), "env": self.spec.id}
+        return arrays, info | {"simulator": self._simulator}
 
     def restore(self, arrays: dict[str, np.ndarray], info: dict[str, Any]) -> str | None:
-        """Return to a checkpoint, in which no episode is unfinished; or a sentence about it."""
-        check_info(info, **dict.fromkeys(COUNTERS, int), block=list)
+        """Go back to a checkpoint; returns a sentence if the run cannot continue exactly."""
+        check_info(info, **dict.fromkeys(COUNTERS, int), block=list, simulator=str)
         state = restore_tree(_without_key(self.state), arrays)
         key = self.state.strategy.key  # which follows from the seed
         self.state = state._replace(strategy=state.strategy._replace(key=key))
         self.iteration, self.steps, self.fruitless = (info[name] for name in COUNTERS)
+        if info["simulator"] != self._simulator:
+            return (
+                f"earlier episodes ran on backend '{info['simulator']}' and the next ones run on "
+                f"'{self._simulator}', whose initial states and rounding differ: name the backend "
+                "with --backend to keep it."
+            )
         return None if info["block"] == self.block else other_block(self.seed)
 
     def close(self) -> None:
