@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 import wng
-from wng.agents.run import Job, Status, run_job
+from wng.agents.run import Job, Outcome, Status, run_job
 from wng.execution.blocks import in_blocks
+from wng.policy_gradient.block import TrainerBlock
 from wng.policy_gradient.methods import preset
 from wng.runs.metrics import read_metrics
 
@@ -48,6 +49,27 @@ def test_a_seed_that_fails_is_named(tmp_path: Path) -> None:
     assert outcome.status is Status.FAILED
     assert "seed 4: environment 0 of jax_tasks:broken returned a reward" in outcome.message
     assert "seed 6: " in outcome.message
+    assert outcome.failed == (4, 6)
+
+
+def test_an_outcome_concerns_the_seeds_that_failed() -> None:
+    some = Outcome(Status.FAILED, "seed 6: no", (6,))
+    assert [some.concerns(seed) for seed in (4, 6)] == [False, True]
+    assert Outcome(Status.DIED).concerns(4)
+
+
+def test_seeds_whose_environments_are_not_equal_are_trained_in_turn(
+    tmp_path: Path, monkeypatch
+) -> None:
+    def refuse(*_) -> None:
+        raise ValueError("seeds can only be trained side by side in one JAX environment")
+
+    monkeypatch.setattr(TrainerBlock, "__init__", refuse)
+    assert run_job(job(tmp_path), progress=False) == Outcome(Status.FINISHED)
+    for each in job(tmp_path).jobs:
+        assert read_metrics(each.folder)["steps"].tolist() == [64, 128]
+    failed = run_job(job(tmp_path, "jax_tasks:broken"), progress=False)
+    assert (failed.status, failed.failed) == (Status.FAILED, (4, 6))
 
 
 def test_blocks_fill_the_cores_and_fit_into_memory(tmp_path: Path) -> None:
@@ -59,5 +81,6 @@ def test_blocks_fill_the_cores_and_fit_into_memory(tmp_path: Path) -> None:
     assert in_blocks(jobs[:1], cores=2, size=1) == jobs[:1]
     assert in_blocks(jobs, cores=2, size=0) == jobs  # no blocks in such an environment
     assert in_blocks(jobs, cores=20, size=1) == jobs
+    assert len(in_blocks(jobs, cores=0, size=1)) == 1
     assert in_blocks(jobs, cores=1, size=10**12) == jobs  # one at a time
     assert Job.from_json(two[0].to_json()) == two[0]

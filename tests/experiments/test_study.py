@@ -23,6 +23,7 @@ from wng.experiments.study import (
     summarize_missing,
 )
 from wng.runs import checkpoint
+from wng.runs.executor import LocalExecutor
 from wng.runs.metrics import read_metrics
 
 PROBE = "wng/ProbeContextual-v0"
@@ -100,7 +101,10 @@ def test_a_failed_run_is_recorded_and_passed_over(tmp_path: Path, capsys) -> Non
 
 
 @pytest.mark.parametrize("method", ["ppo", "es"])
-def test_seeds_in_a_jax_environment_are_trained_side_by_side(tmp_path: Path, method: str) -> None:
+def test_seeds_in_a_jax_environment_are_trained_side_by_side(
+    tmp_path: Path, method: str, monkeypatch
+) -> None:
+    monkeypatch.setattr(LocalExecutor, "cores", lambda _: 2)
     few = {"population": 4, "hidden": (4,)} if method == "es" else TINY
     trials = [
         Trial("wng/PointWall-v0", method, seed, 400, "tuned", "tiny", few) for seed in range(4)

@@ -30,6 +30,11 @@ class Outcome(NamedTuple):
 
     status: Status
     message: str = ""
+    failed: tuple[int, ...] = ()  # seeds of a block; the others may go on, or have finished
+
+    def concerns(self, seed: int) -> bool:
+        """Whether the outcome is that of this seed, or of the whole block."""
+        return not self.failed or seed in self.failed
 
 
 @dataclass(frozen=True)
@@ -167,7 +172,10 @@ def _run_block(job: Job, progress: bool, say: Callable[[str], None]) -> Outcome:
     found = [each.existing() for each in jobs]
     agents = [Agent(each.env, each.method, each.seed, config=each.config) for each in jobs]
     try:
-        block = job.family.make_block([agent.trainer for agent in agents])
+        try:
+            block = job.family.make_block([agent.trainer for agent in agents])
+        except ValueError:  # each has an environment, and so a program, of its own
+            return _run_in_turn(jobs, progress, say)
         runs = [
             _open_run(each, run, agent, say)
             for each, run, agent in zip(jobs, found, agents, strict=True)
@@ -182,9 +190,9 @@ def _run_block(job: Job, progress: bool, say: Callable[[str], None]) -> Outcome:
             eval_every=job.eval_every,
             eval_episodes=job.eval_episodes,
         )
-        failed = [f"seed {a.seed}: {why}" for a, why in zip(agents, failures, strict=True) if why]
+        failed = {a.seed: f"seed {a.seed}: {e}" for a, e in zip(agents, failures, strict=True) if e}
         if failed:
-            return Outcome(Status.FAILED, " ".join(failed))
+            return Outcome(Status.FAILED, " ".join(failed.values()), tuple(failed))
         least = min(agent.steps for agent in agents)
         if least < job.steps:
             return Outcome(Status.STOPPED, f"Stopped at {least:,} of {job.steps:,} steps")
@@ -192,3 +200,18 @@ def _run_block(job: Job, progress: bool, say: Callable[[str], None]) -> Outcome:
     finally:
         for agent in agents:
             agent.close()
+
+
+def _run_in_turn(jobs: list[Job], progress: bool, say: Callable[[str], None]) -> Outcome:
+    failed = {}
+    for job in jobs:
+        try:
+            outcome = run_job(job, progress=progress, say=say)
+        except (ValueError, RuntimeError, OSError) as error:
+            failed[job.seed] = f"seed {job.seed}: {error}"
+            continue
+        if outcome.status is Status.STOPPED:
+            return outcome
+    if failed:
+        return Outcome(Status.FAILED, " ".join(failed.values()), tuple(failed))
+    return Outcome(Status.FINISHED)

@@ -58,7 +58,13 @@ def run_seeds(train: "Train", executor: Executor) -> None:
         if unit.folder in ends_of
     }
     bad = {Status.FAILED, Status.DIED, Status.TAKEN}
-    failed = [job for job in jobs if job.folder in outcomes and outcomes[job.folder].status in bad]
+    failed = [
+        job
+        for job in jobs
+        if (outcome := outcomes.get(job.folder)) is not None
+        and outcome.status in bad
+        and outcome.concerns(job.seed)
+    ]
     for job in failed:
         note(f"{_name(job)} failed: {outcomes[job.folder].message}")
     parent = jobs[0].folder.parent

@@ -66,8 +66,8 @@ class EvolutionBlock:
         metrics = jax.device_get(metrics)
         pieces = self._stack.split(told, number)
         seconds = {
-            "seconds": (time.perf_counter() - start) / number,
-            "seconds_episodes": (evaluated - start) / number,
+            "seconds": (time.perf_counter() - start) / len(wanted),
+            "seconds_episodes": (evaluated - start) / len(wanted),
         }
         rows: list[Row | Exception | None] = [None] * number
         for i in wanted:

@@ -99,8 +99,8 @@ class Worker:
         ended = self._process.poll()
         answer = self._process.stdout.read()
         if answer:
-            status, message = json.loads(answer)
-            return Outcome(Status(status), message)
+            status, message, failed = json.loads(answer)
+            return Outcome(Status(status), message, tuple(failed))
         if ended is None:
             return None
         if ended < 0:
@@ -221,7 +221,7 @@ def run_jobs(
     def retried(job: Job) -> bool:
         """Queue a run that died again, unless it makes no progress."""
         last = deaths.get(job.folder, _Deaths(0, 0, 0.0))
-        steps = progress_of(job.folder)[0]
+        steps = sum(progress_of(each.folder)[0] for each in job.jobs)
         times = 1 if steps > last.steps else last.times + 1
         deaths[job.folder] = _Deaths(times, steps, time.monotonic())
         if times > RETRIES or told:

@@ -30,8 +30,8 @@ def main() -> None:
             answers.flush()
 
 
-def serve(job: dict[str, Any], log: str) -> tuple[str, str]:
-    """Train one job; its outcome."""
+def serve(job: dict[str, Any], log: str) -> tuple[str, str, tuple[int, ...]]:
+    """Train one job; its outcome, as `wng.agents.run.Outcome` has it."""
     with open(log, "a") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
@@ -47,15 +47,15 @@ def serve(job: dict[str, Any], log: str) -> tuple[str, str]:
         try:
             return run_job(Job.from_json(job), progress=False)
         except RunTakenError as error:
-            return Status.TAKEN, _one_line(error)
+            return Status.TAKEN, _one_line(error), ()
         except (ValueError, RuntimeError, OSError) as error:
             print(f"wng: {_one_line(error)}", file=sys.stderr)
-            return Status.FAILED, _one_line(error)
+            return Status.FAILED, _one_line(error), ()
     except KeyboardInterrupt:
-        return "stopped", ""
+        return "stopped", "", ()
     except Exception as error:
         traceback.print_exc()
-        return "failed", f"{type(error).__name__}: {_one_line(error)}"
+        return "failed", f"{type(error).__name__}: {_one_line(error)}", ()
     finally:
         sys.stdout.flush()
         sys.stderr.flush()

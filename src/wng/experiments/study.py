@@ -202,8 +202,8 @@ def run_trials(
                 continue
             steps[job.folder] = trial.steps
             ended.add(job.folder)
-            # Of a block, some may have finished all the same.
-            if outcome.status in (Status.FAILED, Status.DIED) and not trial.finished(root):
+            bad = outcome.status in (Status.FAILED, Status.DIED) and outcome.concerns(job.seed)
+            if bad and not trial.finished(root):
                 failed += 1
                 write_atomic(job.folder / "failure.txt", f"{outcome.message}\n".encode())
                 progress.console.print(f"{trial.name} failed: {outcome.message}", soft_wrap=True)
@@ -238,7 +238,7 @@ def _in_blocks(trials: Sequence[Trial], root: Path, cores: int) -> list[Job]:
     jobs = []
     for (_, env, method, _), group in groups.items():
         family, size = family_of(method), 0
-        with contextlib.suppress(ValueError):  # which the worker will report
+        with contextlib.suppress(Exception):  # which the worker will report
             size = family.seed_size(group[0].config, family.resolve(env, group[0].config))
         jobs += in_blocks([trial.job(root) for trial in group], cores, size)
     return jobs

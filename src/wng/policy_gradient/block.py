@@ -47,7 +47,7 @@ class TrainerBlock:
         program = self._rollouts[0].program
         state, at, metrics, outcome = program.iterate_block(*states, self._env_keys, keys)
         metrics, outcome = jax.device_get((metrics, outcome))
-        seconds = (time.perf_counter() - start) / len(self.trainers)
+        seconds = (time.perf_counter() - start) / len(wanted)
         pieces = self._stack.split((state, at), len(self.trainers))
         rows: list[Row | Exception | None] = [None] * len(self.trainers)
         for i in wanted:

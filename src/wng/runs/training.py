@@ -133,7 +133,7 @@ def train_block(
             records[left[0]].say_compiling()
             cpu = time.process_time()
             rows = block.iterate(left)
-            cpu = (time.process_time() - cpu) / number
+            cpu = (time.process_time() - cpu) / len(left)
             for i in left:
                 row = rows[i]
                 if isinstance(row, Exception):
