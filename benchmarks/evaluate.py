@@ -90,7 +90,7 @@ def report(rows: list[dict[str, str]], methods: list[str]) -> None:
         [
             m,
             *(
-                f"{v.mean():.4g} ± {v.std(ddof=1):.2g}"
+                f"{_number(v.mean())} ± {_number(v.std(ddof=1))}"
                 for v in map(returns[m].get, complete)
                 if v is not None
             ),
@@ -98,7 +98,7 @@ def report(rows: list[dict[str, str]], methods: list[str]) -> None:
         for m in methods
         if m in returns
     ]
-    print(markdown_table(["deterministic return", *complete], table))
+    print(markdown_table(["deterministic return", *complete], table), "\n")
     if not complete:
         return
     scores: dict[str, list[np.ndarray]] = {m: [] for m in methods}
@@ -123,6 +123,10 @@ def report(rows: list[dict[str, str]], methods: list[str]) -> None:
     print(
         markdown_table(["score", "interquartile mean", f"{methods[0]} minus it", "steps/s"], table)
     )
+
+
+def _number(x: float) -> str:
+    return f"{x:.0f}" if abs(x) >= 100 else f"{x:.1f}"
 
 
 def main() -> None:
