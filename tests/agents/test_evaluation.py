@@ -106,7 +106,7 @@ def test_a_kill_at_any_moment_leaves_a_run_that_resumes_exactly(
         copies.append(shutil.copytree(run.path, tmp_path / f"copy{len(copies)}"))
 
     def then_copy(write: Callable) -> Callable:
-        return lambda *arguments: (write(*arguments), copy())[0]
+        return lambda *arguments, **more: (write(*arguments, **more), copy())[0]
 
     with monkeypatch.context() as patched:
         for name in ("write", "write_file"):  # one after the other
