@@ -3,6 +3,7 @@ import signal
 import time
 from pathlib import Path
 
+import deadly
 import numpy as np
 import pytest
 
@@ -14,7 +15,7 @@ from wng.runs.directory import lock
 from wng.runs.executor import RETRIES, LocalExecutor
 from wng.runs.metrics import DETERMINISTIC, MetricsWriter, read_metrics
 
-PROBE = "wng/ProbeContextual-v0"
+PROBE, DEADLY = "wng/ProbeContextual-v0", "deadly:Deadly-v0"
 STEPS = 64 * 40
 FINISHED, STOPPED = Outcome(Status.FINISHED), Status.STOPPED
 TINY = preset(
@@ -127,10 +128,19 @@ def test_a_worker_that_ends_with_its_job_is_replaced(tmp_path: Path) -> None:
     assert outcomes == expected
 
 
+def marked(mark: Path, victim: str = "self") -> dict[str, str]:
+    """Variables for the environment of `deadly`."""
+    path = f"{Path(deadly.__file__).parent}:{os.environ.get('PYTHONPATH', '')}"
+    return {"PYTHONPATH": path, deadly.MARK: str(mark), deadly.VICTIM: victim}
+
+
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, np.ndarray]:
-    whole = training(tmp_path_factory.mktemp("whole"), STEPS)
-    run_jobs([whole], lambda: False, nobody)
+    root = tmp_path_factory.mktemp("whole")
+    (root / "mark").touch()
+    whole = training(root, STEPS, env=DEADLY)
+    outcomes = run_jobs([whole], lambda: False, nobody, environment=marked(root / "mark"))
+    assert outcomes == {whole.folder: FINISHED}
     return read_metrics(whole.folder)
 
 
@@ -139,30 +149,22 @@ def test_a_run_whose_worker_is_killed_resumes(
     tmp_path: Path, undisturbed: dict[str, np.ndarray], where: str
 ) -> None:
     """On Ray the worker of the cluster is killed, and what it had started ends by itself."""
-    killed: list[int] = []
-    job = training(tmp_path, STEPS)
+    mark = tmp_path / "mark"
+    environment = marked(mark, "parent" if where == "ray" else "self")
+    job = training(tmp_path, STEPS, env=DEADLY)
     executor = RayExecutor(cores=2) if where == "ray" else LocalExecutor()
-
-    def kill(job: Job, outcome: Outcome | None) -> None:
-        if outcome is None and not killed and progress_of(job.folder)[0]:
-            worker = owner(job)
-            killed.append(parent_of(worker) if where == "ray" else worker)
-            os.kill(killed[0], signal.SIGKILL)
-
     try:
-        assert run_jobs([job], lambda: False, kill, executor=executor) == {job.folder: FINISHED}
+        outcomes = run_jobs(
+            [job], lambda: False, nobody, executor=executor, environment=environment
+        )
     finally:
         executor.close()
-    assert killed
-    assert os.getpid() not in killed
+    assert outcomes == {job.folder: FINISHED}
+    assert int(mark.read_text()) != os.getpid()
     disturbed = read_metrics(job.folder)
     np.testing.assert_array_equal(disturbed["iteration"], np.arange(1, 41))
     for name in ("steps", "return", "kl"):
         np.testing.assert_array_equal(disturbed[name], undisturbed[name], name)
-
-
-def parent_of(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 @pytest.mark.slow
