@@ -44,8 +44,9 @@ SGD: Settings = {"optimizer": "sgd", "learning_rate": 0.01, "minibatch": 1024, "
 NATURAL: Settings = SGD | {"steer": True, "kl_target": 0.02}
 FISHER: Settings = {"damping": 0.1, "relative_damping": False}
 STEERED: Settings = {"steer": True, "kl_target": 0.02}
-KERNEL: Settings = NATURAL | {"num_basis": 100, "refresh_every": 2}
+KERNEL: Settings = NATURAL | {"basis": "kernel", "num_basis": 100, "refresh_every": 2}
 POLICY: Settings = KERNEL | {"basis": "policy", "damping": 0.1}
+EXACT: Settings = NATURAL | {"geometry": "wasserstein-auto", "damping": 0.1}
 APART: Settings = {"damping": 0.1, "basis": "policy", "kl_target": 0.02, "std_share": 0.015}
 LIGHT: Settings = {"damping": 0.01, "basis": "policy", "kl_target": 0.02}
 CANDIDATES: dict[str, list[Settings]] = {
@@ -97,13 +98,13 @@ CANDIDATES: dict[str, list[Settings]] = {
         POLICY,
         POLICY | {"kl_target": 0.01},
         POLICY | {"damping": 0.03},
-        POLICY | {"minibatch": 512, "refresh_every": 4},
-        POLICY | {"damping": 0.01},
-        POLICY | {"damping": 0.01, "kl_target": 0.01},
         POLICY | {"rollout": 1024, "minibatch": 512, "kl_target": 0.01},
-        POLICY | {"damping": 0.01, "rollout": 1024, "minibatch": 512, "kl_target": 0.01},
-        KERNEL | {"rollout": 1024, "minibatch": 512, "kl_target": 0.01},
-        POLICY | {"damping": 0.01, "rollout": 1024, "minibatch": 512, "kl_target": 0.005},
+        EXACT,
+        EXACT | {"kl_target": 0.01},
+        EXACT | {"damping": 0.01},
+        EXACT | {"damping": 0.01, "kl_target": 0.01},
+        EXACT | {"rollout": 1024, "minibatch": 512, "kl_target": 0.01},
+        EXACT | {"damping": 0.01, "rollout": 1024, "minibatch": 512, "kl_target": 0.01},
     ],
     "wtrpo": [
         APART,
