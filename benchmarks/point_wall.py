@@ -2,20 +2,22 @@
 
 All seeds of a method are one compiled program: generations are scanned, seeds vmapped. Writes, for
 each seed, when the mean policy first got past the wall, whether it is past it at the end, and its
-final return; and a table with Wilson intervals for the share of seeds.
+final return; and a table with intervals for the share of seeds. Rows of other methods that are in
+the file stay.
 
     python benchmarks/point_wall.py --settings released --seeds 100
+    python benchmarks/point_wall.py --methods    # the table of what is there
 """
 
 import argparse
 import time
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from pool import read
 from scipy.stats import binomtest
 
 from wng import envs
@@ -31,6 +33,7 @@ from wng.evolution.strategy import Strategy
 from wng.experiments.es.study import stuck_return
 from wng.experiments.output import markdown_table, write_csv
 
+HORIZON = 50  # steps of an episode
 HEADER = ["settings", "env", "method", "seed", "first_steps", "past_wall", "final_return"]
 
 
@@ -68,6 +71,81 @@ def train(method: str, settings: str, env_id: str, seeds: range, generations: in
     return np.asarray(jax.jit(jax.vmap(one))(jnp.asarray(seeds)))
 
 
+def outcomes(
+    method: str, settings: str, env_id: str, seeds: range, found: np.ndarray
+) -> list[list[str]]:
+    """A row of the file for each seed."""
+    shown = envs.resolve(env_id, "gymnasium").map
+    assert shown is not None
+    x, y, returns = found.transpose(2, 0, 1)
+    past = np.vectorize(shown.past_wall)(x, y) & (returns > stuck_return(env_id))
+    each = EVOLUTION.preset(method, settings, env_id).population * HORIZON  # steps of a generation
+    first = each * (1 + np.where(past.any(axis=1), past.argmax(axis=1), np.inf))
+    ends = zip(seeds, first, past[:, -1], returns[:, -1], strict=True)
+    return [
+        [settings, env_id, method, str(seed), f"{steps:.6e}", str(int(over)), f"{final:.6e}"]
+        for seed, steps, over, final in ends
+    ]
+
+
+def table(rows: list[dict[str, str]]) -> str:
+    """Shares of seeds, with intervals, and how they differ from ES."""
+    methods = [m for m in EVOLUTION.methods if any(row["method"] == m for row in rows)]
+
+    def column(method: str, name: str) -> np.ndarray:
+        return np.array([float(row[name]) for row in rows if row["method"] == method])
+
+    lines = []
+    for method in methods:
+        past, first = column(method, "past_wall"), column(method, "first_steps")
+        final, base = column(method, "final_return"), column("es", "past_wall")
+        low, high = wilson(past)
+        apart = "–"
+        if method != "es" and len(base):
+            apart = "{:+.0%} [{:+.0%}, {:+.0%}]".format(*difference(past, base))
+        lines.append(
+            [
+                EVOLUTION.methods[method].title,
+                f"{past.sum():.0f} of {len(past)}",
+                f"[{low:.0%}, {high:.0%}]",
+                apart,
+                int(np.isfinite(first).sum()),
+                median(first),
+                f"{final.mean():.0f} ± {final.std():.0f}",
+            ]
+        )
+    header = ["method", "past the wall at the end", "95% (Wilson)", "minus ES (Newcombe)"]
+    return markdown_table([*header, "ever past", "median steps until then", "final return"], lines)
+
+
+def wilson(past: np.ndarray) -> tuple[float, float]:
+    """95% interval of a share."""
+    share = binomtest(int(past.sum()), len(past)).proportion_ci(method="wilson")
+    return share.low, share.high
+
+
+def difference(a: np.ndarray, b: np.ndarray) -> tuple[float, float, float]:
+    """Share in `a` minus that in `b`, and its 95% interval (Newcombe 1998, method 10)."""
+    (low_a, high_a), (low_b, high_b) = wilson(a), wilson(b)
+    share_a, share_b = a.mean(), b.mean()
+    below = np.hypot(share_a - low_a, high_b - share_b)
+    above = np.hypot(high_a - share_a, share_b - low_b)
+    apart = share_a - share_b
+    return apart, apart - below, apart + above
+
+
+def median(first: np.ndarray) -> str:
+    """Median over all seeds, those that never get past the wall last, and its 95% interval."""
+    drawn = np.random.default_rng(0).choice(first, (2000, len(first)))
+    low, high = np.percentile(np.median(drawn, axis=1), [2.5, 97.5], method="nearest")
+    return f"{count(np.median(first))} [{count(low)}, {count(high)}]"
+
+
+def count(steps: float) -> str:
+    """A number of steps, or that it was never reached."""
+    return f"{steps:,.0f}" if np.isfinite(steps) else "never"
+
+
 def main() -> None:
     """Train, write, print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -80,46 +158,20 @@ def main() -> None:
     parser.add_argument("--methods", nargs="*", default=list(EVOLUTION.methods))
     parser.add_argument("--out", type=Path, default=Path("results/evolution"))
     args = parser.parse_args()
-    shown = envs.resolve(args.env, "gymnasium").map
-    assert shown is not None
-    lines, rows = [], []
-    stop = args.first + args.seeds
+    name = f"{args.env.split('/')[-1]}_{args.settings}"
+    data, stop = args.out / f"{name}.csv", args.first + args.seeds
     for method in args.methods:
-        start, found = time.monotonic(), []
+        start, rows = time.monotonic(), []
         for first in range(args.first, stop, args.block):
             block = range(first, min(first + args.block, stop))
-            found.append(train(method, args.settings, args.env, block, args.generations))
-        x, y, returns = np.concatenate(found).transpose(2, 0, 1)
-        past = np.vectorize(partial(shown.past_wall))(x, y) & (returns > stuck_return(args.env))
-        members = EVOLUTION.preset(method, args.settings, args.env).population
-        steps = members * 50 * (1 + np.where(past.any(axis=1), past.argmax(axis=1), np.inf))
-        for k, seed in enumerate(range(args.first, stop)):
-            ends = (float(steps[k]), int(past[k, -1]), float(returns[k, -1]))
-            lines.append((args.settings, args.env, method, seed, *ends))
-        share = binomtest(int(past[:, -1].sum()), len(past)).proportion_ci(method="wilson")
-        title = EVOLUTION.methods[method].title
-        count = f"{past[:, -1].sum()} of {len(past)}"
-        ever = np.isfinite(steps)
-        median = f"{np.median(steps[ever]):,.0f}" if ever.any() else "–"
-        interval = f"[{share.low:.0%}, {share.high:.0%}]"
-        mean = f"{returns[:, -1].mean():.0f} ± {returns[:, -1].std():.0f}"
-        rows.append([title, count, interval, ever.sum(), median, mean])
-        print(title, count, interval, f"{time.monotonic() - start:.0f} s", flush=True)
-        write(args, lines, rows)  # finished methods are kept
-    print((args.out / f"{file_name(args)}.md").read_text())
-
-
-def file_name(args: argparse.Namespace) -> str:
-    """The name of both files, without their endings."""
-    return f"{args.env.split('/')[-1]}_{args.settings}"
-
-
-def write(args: argparse.Namespace, lines: list[tuple], rows: list[list[Any]]) -> None:
-    """Write a line for each seed as CSV, and the table as Markdown."""
-    write_csv(args.out / f"{file_name(args)}.csv", HEADER, lines)
-    header = ["method", "past the wall at the end", "95% (Wilson)", "ever past", "median steps"]
-    table = markdown_table([*header, "final return"], rows)
-    (args.out / f"{file_name(args)}.md").write_text(table + "\n")
+            found = train(method, args.settings, args.env, block, args.generations)
+            rows += outcomes(method, args.settings, args.env, block, found)
+        others = [list(row.values()) for row in read(data) if row["method"] != method]
+        write_csv(data, HEADER, [*others, *rows])  # finished methods are kept
+        print(f"{method}: {time.monotonic() - start:.0f} s", flush=True)
+    shown = table(read(data))
+    (args.out / f"{name}.md").write_text(f"{shown}\n")
+    print(shown)
 
 
 if __name__ == "__main__":

@@ -119,9 +119,12 @@ def balanced(theta: np.ndarray, sigma: float) -> np.ndarray:
     return theta + np.concatenate([axes, -axes])
 
 
+@pytest.mark.parametrize("rescale", [False, True])
 @pytest.mark.parametrize("delta", [1.0, 0.5, -1.3])
 @pytest.mark.parametrize("damping", [1e-2, 1.0])
-def test_linear_behaviors_give_the_exact_natural_step(delta: float, damping: float) -> None:
+def test_linear_behaviors_give_the_exact_natural_step(
+    delta: float, damping: float, rescale: bool
+) -> None:
     """X = Bθ̃ shifts by Bu when θ moves by u: G = BᵀB, and ĝ is the gradient itself."""
     rng = np.random.default_rng(0)
     theta = rng.normal(size=6).astype(np.float32)
@@ -133,6 +136,7 @@ def test_linear_behaviors_give_the_exact_natural_step(delta: float, damping: flo
         delta=delta,
         damping=damping,
         relative_damping=False,
+        rescale=rescale,
         basis=wng.polynomial_basis(2, degree=1),
         optimizer=optax.sgd(1.0),
     )
@@ -142,10 +146,20 @@ def test_linear_behaviors_give_the_exact_natural_step(delta: float, damping: flo
         es.init(jax.random.key(0)), jnp.array(candidates, jnp.float32), returns, candidates @ B.T
     )
     g = b / returns.std()  # returns are standardized
-    natural = damping * np.linalg.solve(B.T @ B + damping * np.eye(6), g)
-    expected = (1 - delta) * g + delta * natural
+    d = 1 / np.linalg.norm(B, axis=0) if rescale else np.ones(6)
+    natural = damping * np.linalg.solve(B.T @ B + damping * np.diag(1 / d), g)
+    expected = (1 - delta) * d * g + delta * natural
     np.testing.assert_allclose(np.array(state.center) - theta, expected, rtol=1e-3, atol=1e-4)
     assert float(metrics["epsilon"]) == pytest.approx(damping)
+    cosine = g @ expected / (np.linalg.norm(g) * np.linalg.norm(expected))
+    assert float(metrics["alignment"]) == pytest.approx(cosine, abs=1e-4)
+
+
+@pytest.mark.parametrize("fixed_norm", [False, True])
+def test_a_direction_that_is_only_scaled_is_aligned_with_the_gradient(fixed_norm: bool) -> None:
+    es = wng.ES(PARAMS, population=20, max_norm=0.01, fixed_norm=fixed_norm)
+    _, metrics = generation(es, es.init(jax.random.key(0)))
+    assert float(metrics["alignment"]) == pytest.approx(1, abs=1e-5)
 
 
 def test_relative_damping_ignores_the_unit_of_behaviors() -> None:

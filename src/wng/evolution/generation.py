@@ -126,6 +126,7 @@ class Rule:
         if spread is not None:
             direction, spread = self.search.step(config, spread, direction, of_sigma)
         norm = jnp.linalg.norm(direction)
+        alignment = gradient @ direction / (jnp.linalg.norm(gradient) * norm + 1e-30)
         if not is_off(config.max_norm):
             factor = config.max_norm / jnp.maximum(norm, 1e-30)
             direction = direction * (factor if config.fixed_norm else jnp.minimum(1, factor))
@@ -158,7 +159,7 @@ class Rule:
             "dropped": (~kept).sum(),
             "gradient_norm": jnp.linalg.norm(gradient),
             "direction_norm": norm,
-            "alignment": gradient @ direction / (jnp.linalg.norm(gradient) * norm + 1e-30),
+            "alignment": alignment,
             "epsilon": epsilon,
             "distance": distance,
             "sigma": jnp.sqrt(jnp.mean(jnp.square(sigma))),

@@ -4,6 +4,12 @@ r"""Geometries: which metric turns the gradient ĝ into a direction Δθ.
 
 ε ĝ^W is ĝ without its part along directions that move behaviors: δ > 0 keeps behaviors near, δ < 0
 moves them on purpose. (The paper writes ĝ^W for ε ĝ^W; only the latter has the scale of ĝ.)
+
+With `rescale`, the damping is ε diag(1/d) instead of εI, so ε ĝ^W has the scale of d∘ĝ, and
+
+    Δθ = (1 − δ) d∘ĝ + δ ε ĝ^W = d∘(ĝ − δ Jᵀ(J diag(d) Jᵀ + εL)†J (d∘ĝ)),
+
+as in the paper's code. (With (1 − δ) ĝ, which is far larger, δ would have no effect.)
 """
 
 import jax.numpy as jnp
@@ -52,12 +58,12 @@ class _Wasserstein(Geometry):
             )
 
     def needs_behaviors(self, config: StrategyConfig) -> bool:
-        return not is_off(config.delta)
+        return config.rescale or not is_off(config.delta)
 
     def direction(
         self, config: StrategyConfig, key: Key, g: Gradient, sample: Sample, basis: Basis | None
     ) -> tuple[Gradient, Float[Array, ""]]:
-        if is_off(config.delta):
+        if not self.needs_behaviors(config):
             return g, jnp.zeros(())
         X = sample.behaviors
         basis = kernel_basis(key, X, config.num_basis) if basis is None else basis
@@ -67,8 +73,9 @@ class _Wasserstein(Geometry):
         metric = WassersteinMetric(basis, X, J, rescale=config.rescale).spectrum
         damping = Damping(config.damping, relative=config.relative_damping)
         found = precondition(damping, damping.init(), metric, g)
-        natural = jnp.where(found.fallback, g, found.epsilon * found.direction)
-        return (1 - config.delta) * g + config.delta * natural, found.epsilon
+        plain = g if metric.root_scale is None else metric.root_scale**2 * g
+        mixed = (1 - config.delta) * plain + config.delta * found.epsilon * found.direction
+        return jnp.where(found.fallback, g, mixed), found.epsilon
 
 
 EUCLIDEAN, WASSERSTEIN = Geometry(), _Wasserstein()
