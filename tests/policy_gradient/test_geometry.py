@@ -10,6 +10,7 @@ from scipy.linalg import solve_continuous_lyapunov
 from scipy.stats import norm
 
 from wng.behavior import Embedding, find_embedding
+from wng.behavior.embedding import EMBEDDINGS
 from wng.estimator import jacobian_score, kernel_basis
 from wng.estimator.basis import KernelBasis
 from wng.estimator.jacobian import behaviors_and_pullback
@@ -19,6 +20,7 @@ from wng.policy_gradient.behaviors import Windows, cut_windows
 from wng.policy_gradient.config import Config
 from wng.policy_gradient.geometry import OutputMetric, wasserstein_exact
 from wng.policy_gradient.kernel import HeldFixed, kernel
+from wng.policy_gradient.methods import preset
 from wng.policy_gradient.networks import MLP, Gaussian, Networks, Policy, init_networks
 from wng.policy_gradient.problem import Problem
 
@@ -34,7 +36,7 @@ def make_problem(
     if isinstance(embedding, str):
         settings, embedding = settings | {"embedding": embedding}, find_embedding(embedding)
     return Problem(
-        Config(**({"geometry": "wasserstein"} | settings)),
+        Config(**({"geometry": "wasserstein", "basis": "kernel"} | settings)),
         embedding,
         observation_size=2,
         action_size=action_size,
@@ -538,6 +540,26 @@ def test_policy_basis_needs_single_states() -> None:
         make_problem("actions", basis="policy")
     with pytest.raises(ValueError, match="raise num_basis=5"):
         make_problem(action_size=3, basis="policy", num_basis=5)
+
+
+def test_the_basis_fits_the_embedding_unless_it_is_named() -> None:
+    assert kernel.of_policies(make_problem(basis="auto"))
+    assert kernel.of_policies(make_problem(basis="auto", discrete=True))
+    assert not kernel.of_policies(make_problem(basis="kernel"))
+    assert not kernel.of_policies(make_problem(basis="auto", action_size=3, num_basis=5))
+    for embedding in set(EMBEDDINGS) - {"state-action"}:
+        assert not kernel.of_policies(make_problem(embedding, basis="auto"))
+
+
+@pytest.mark.parametrize("discrete", [False, True])
+@pytest.mark.parametrize("method", ["wnpg", "bgwnpg", "wtrpo"])
+def test_tuned_presets_take_every_embedding(method: str, discrete: bool) -> None:
+    for name in EMBEDDINGS:
+        embedding = find_embedding(name)
+        if not (discrete and embedding.resamples):  # draws of discrete actions have no gradient
+            config = preset(method, embedding=name)
+            sizes = {"observation_size": 2, "action_size": 2, "discrete": discrete}
+            assert Problem(config, embedding, **sizes).behaviors.embedding is embedding
 
 
 # The score form

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
-from wng.behavior import find_embedding
+from wng.behavior.embedding import EMBEDDINGS, Embedding, find_embedding
 from wng.policy_gradient.batch import Batch, Data
 from wng.policy_gradient.behaviors import Windows
 from wng.policy_gradient.methods import preset
@@ -40,9 +40,11 @@ def problem(settings: str, **overrides: Any) -> Problem:
 
 
 @cache
-def penalty_of(made: Problem) -> Callable[[jax.Array], tuple[jax.Array, jax.Array]]:
-    """Value and gradient in θ of the penalty, compiled once for each problem."""
-    old = networks(jnp.zeros(2))
+def penalty_of(
+    made: Problem, std: float = 1.0
+) -> Callable[[jax.Array], tuple[jax.Array, jax.Array]]:
+    """Value and gradient in θ of the penalty on leaving N(0, std²), compiled once."""
+    old = networks(jnp.array([0.0, np.log(std)]))
     policy = old.policy(STATES)
     actions = policy.mean
     horizon = made.penalty_behaviors.horizon
@@ -102,14 +104,21 @@ def test_the_released_penalty_pulls_back() -> None:
         assert 0 < pull < 2 * shift * 1.05
     assert pulls[0.25] > 0.8 * 2 * 0.25
     assert pulls[1.0] > 0.4 * 2 * 1.0
+    for log_std in (-1.0, -0.25, 0.25, 1.0):
+        assert np.sign(value_and_gradient(made, 0.0, log_std)[1][1]) == np.sign(log_std)
 
 
-def test_the_dual_on_the_scale_of_the_data_pulls_back() -> None:
+def test_the_dual_is_on_the_scale_of_the_data() -> None:
+    """In other units of the actions, the penalty is that of W₂² in these units."""
     made = problem("tuned", penalty_form="dual", dual_samples=512, dual_steps=100)
-    for scale in (0.01, 1.0, 100.0):  # of actions, in units of the old policy's spread
-        for shift in (0.5, 2.0):
-            pull = value_and_gradient(made, scale * shift, 0.0)[1][0]
-            assert pull > 0
+    for shift in (0.5, 2.0):
+        value, gradient = value_and_gradient(made, shift, 0.0)
+        assert gradient[0] > 0
+        for unit in (0.01, 100.0):
+            theta = jnp.array([unit * shift, np.log(unit)])
+            scaled, pull = penalty_of(made, unit)(theta)
+            assert float(scaled) == pytest.approx(unit**2 * value, rel=0.03)
+            assert float(pull[0]) == pytest.approx(unit * gradient[0], rel=0.03)
 
 
 def test_w2_of_categorical_policies_is_optimal_transport() -> None:
@@ -123,6 +132,13 @@ def test_w2_of_categorical_policies_is_optimal_transport() -> None:
     assert float(found) == pytest.approx(plan.fun, rel=1e-4)
 
 
+def test_the_closed_form_is_not_used_for_functions_of_actions(monkeypatch) -> None:
+    tenfold = Embedding(lambda t: 10 * t.actions[0], whole=False, of_actions=True)
+    monkeypatch.setitem(EMBEDDINGS, "tenfold", tenfold)
+    with pytest.raises(ValueError, match="penalty's is 'tenfold': use --penalty-form dual"):
+        problem("tuned", penalty_embedding="tenfold")
+
+
 def test_outcomes_need_the_dual() -> None:
     with pytest.raises(ValueError, match="use --penalty-form dual"):
         problem("tuned", penalty_embedding="final-state")
@@ -130,5 +146,7 @@ def test_outcomes_need_the_dual() -> None:
         problem("tuned", penalty_embedding="clipped-action")
     for embedding in ("final-state", "clipped-action"):
         problem("tuned", penalty_embedding=embedding, penalty_form="dual")
+    with pytest.raises(ValueError, match="use --penalty-form dual"):
+        problem("tuned", penalty_embedding="actions")
     with pytest.raises(ValueError, match="needs continuous actions"):
         problem("released", penalty_embedding="final-state")

@@ -110,10 +110,11 @@ class Config:
     jacobian: Literal["auto", "reparam", "score"] = "auto"
     """Form of the Jacobian of the kernel metric. auto: reparam for continuous actions where the
     embedding allows it, otherwise score."""
-    basis: Literal["kernel", "policy"] = "kernel"
+    basis: Literal["auto", "kernel", "policy"] = "auto"
     """Functions that the transport potential is sought in with geometry=wasserstein: kernel
-    (derivatives of a Gaussian kernel, for any embedding) or policy (local in the state and linear
-    in the policy's outputs, for embedding=state-action; free of action noise)."""
+    (derivatives of a Gaussian kernel, for any embedding), policy (local in the state and linear in
+    the policy's outputs, for embedding=state-action; free of action noise), or auto (policy where
+    it applies and num_basis allows it, else kernel)."""
     num_basis: int = 200
     """M, the rank of the kernel metric."""
     bandwidth: float = 0.5

@@ -167,7 +167,10 @@ class WassersteinExact(Fisher):
 
     @staticmethod
     def applies(embedding: Embedding) -> bool:
-        """Whether an embedding is the actions, as they are or clipped, and nothing else of them."""
+        """Whether an embedding is the actions, as they are or clipped, and no function of them.
+
+        (It may hold the value too, which moves no action.)
+        """
         return embedding in map(find_embedding, ACTIONS)
 
     def curvature(self, problem: Problem, outputs: Any, tangent: Any) -> Any:

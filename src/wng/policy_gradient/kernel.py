@@ -56,7 +56,7 @@ class Kernel(Geometry):
     def check(self, problem: Problem) -> None:
         """The basis of policies is one of actions in single states."""
         config = problem.config
-        if config.basis == "kernel":
+        if config.basis != "policy":
             return
         if problem.behaviors.embedding != find_embedding("state-action"):
             raise ValueError(
@@ -74,7 +74,7 @@ class Kernel(Geometry):
     ) -> LowRank:
         """Ĝ = JᵀL†J over the parameters that Φ depends on (Algorithm `KWNG_3`)."""
         config, behaviors, windows = problem.config, problem.behaviors, data.windows
-        if config.basis == "policy":
+        if self.of_policies(problem):
             return self.policy_metric(problem, networks, windows.observations[:, 0], key)
         key_behavior, key_basis, key_index = jax.random.split(key, 3)
         theta = behaviors.parameters(networks)
@@ -136,10 +136,18 @@ class Kernel(Geometry):
     def rank(self, problem: Problem) -> int:
         """M, the number of basis functions."""
         config, windows, actions = problem.config, problem.num_windows, problem.action_size
-        if config.basis == "kernel":
+        if not self.of_policies(problem):
             return min(config.num_basis, windows)
         outputs = self.coordinates(problem)
         return outputs + min((config.num_basis - outputs) // actions, windows) * actions
+
+    def of_policies(self, problem: Problem) -> bool:
+        """Whether the basis is the one for policies."""
+        config = problem.config
+        if config.basis != "auto":
+            return config.basis == "policy"
+        seen = problem.behaviors.embedding == find_embedding("state-action")
+        return seen and config.num_basis >= self.coordinates(problem)
 
     def coordinates(self, problem: Problem) -> int:
         """Number of outputs of the policy: probabilities, or means and standard deviations."""

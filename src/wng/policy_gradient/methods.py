@@ -74,7 +74,7 @@ NATURAL: dict[str, Any] = {
     "steer": True,
     "kl_target": 0.02,
 }
-KERNEL = NATURAL | {"num_basis": 100, "refresh_every": 2}
+KERNEL = NATURAL | {"basis": "kernel", "num_basis": 100, "refresh_every": 2}
 TUNED: dict[str, dict[str, Any]] = {
     "pg": {"learning_rate": 1e-4},
     "ppo": {"learning_rate": 3e-4},
@@ -84,7 +84,7 @@ TUNED: dict[str, dict[str, Any]] = {
     "bgpg": {"learning_rate": 1e-4, "steer": True, "kl_target": 0.02},
     "wnpg": KERNEL,
     "bgwnpg": KERNEL | {"penalty": 0.1},
-    "wtrpo": {"damping": 0.003, "kl_target": 0.01, "rollout": 1024, "basis": "policy"},
+    "wtrpo": {"damping": 0.003, "kl_target": 0.01, "rollout": 1024},
 }
 
 

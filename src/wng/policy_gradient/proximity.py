@@ -25,6 +25,7 @@ from wng.behavior.distance import (
     random_features,
     squared_distances,
 )
+from wng.behavior.embedding import find_embedding
 from wng.policy_gradient.batch import Batch, Data
 from wng.policy_gradient.behaviors import Windows
 from wng.policy_gradient.config import Config
@@ -131,11 +132,12 @@ class WassersteinPenalty(Proximity):
             f"dual_features={config.dual_features} for dual_samples={config.dual_samples}",
             config.dual_features * config.dual_samples,
         )
-        embedding = behaviors.embedding
-        if config.penalty_form == "exact" and (not embedding.of_actions or embedding.clipped):
+        exact = map(find_embedding, ("state-action", "trajectory-actions"))
+        if config.penalty_form == "exact" and behaviors.embedding not in exact:
             raise ValueError(
-                f"penalty_form=exact is the closed form for actions as the policy draws them, and "
-                f"'{config.penalty_embedding}' is not made of them: use --penalty-form dual."
+                "penalty_form=exact is the closed form for the embeddings state-action and "
+                f"trajectory-actions, and the penalty's is '{config.penalty_embedding}': use "
+                "--penalty-form dual."
             )
         if config.penalty_form == "matched" and not behaviors.reparam:
             raise ValueError(
