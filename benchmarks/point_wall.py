@@ -45,7 +45,8 @@ def train(method: str, settings: str, env_id: str, seeds: range, generations: in
     assert horizon is not None
     assert env.jax_env is not None
     bounds = spec.discrete, spec.action_low, spec.action_high
-    policy = Policy(spec.observation_size, spec.action_size, config.policy, config.hidden, *bounds)
+    sizes = spec.observation_size, spec.action_size
+    policy = Policy(*sizes, config.policy, config.hidden, *bounds, config.start)
     setup = Setup(policy, find_embedding(config.embedding), horizon, config.action_noise)
     strategy = Strategy(policy.init(jax.random.key(0)), config)
     population = config.population

@@ -335,6 +335,8 @@ def test_presets_by_task() -> None:
     assert (released.delta, released.num_basis, released.learning_rate) == (-1.3, 5, 0.02)
     assert (released.dual_features, paper.dual_features) == (400, 1000)
     assert (released.rescale, paper.rescale) == (True, False)
+    starts = [preset("wnes", settings).start for settings in ("released", "paper", "tuned")]
+    assert starts == ["uniform", "uniform", "normal"]
     # Pairs for half the parameters: 33 numbers observed, 8 motors, Toeplitz matrices.
     assert paper.population == (33 + 63 + 64) + (64 + 63 + 64) + (64 + 7)
     point = preset("wnes", "paper", ENV)

@@ -152,6 +152,19 @@ def test_the_start_is_random_of_variance_one_over_inputs(kind) -> None:
 
 
 @pytest.mark.parametrize("kind", ["toeplitz", "dense"])
+def test_a_uniform_start_is_positive_and_has_biases(kind) -> None:
+    layers = Policy(30, 20, kind, (900, 800), start="uniform").init(jax.random.key(0))
+    assert ["bias" in layer for layer in layers] == [True, True, False]
+    vectors = [np.asarray(x).ravel() for layer in layers for x in layer.values()]
+    for x in vectors:
+        scaled = x * x.size**0.5
+        assert 0 <= scaled.min() < 0.02 < 0.98 < scaled.max() <= 1
+        assert scaled.mean() == pytest.approx(0.5, abs=4 / (12 * x.size) ** 0.5)
+    a, b = (x[:800] / x[:800].std() for x in (vectors[1], vectors[3]))
+    assert abs(np.corrcoef(a, b)[0, 1]) < 0.2
+
+
+@pytest.mark.parametrize("kind", ["toeplitz", "dense"])
 def test_layers_that_are_drawn_together_are_those_drawn_apart(kind) -> None:
     key = jax.random.key(4)
     for number, layer in enumerate(Policy(7, 3, kind, (5, 6)).init(key)):

@@ -8,6 +8,7 @@ from wng.runs.settings import Limits
 
 Shaping = Literal["standardize", "ranks", "utilities"]
 PolicyKind = Literal["toeplitz", "dense"]
+Start = Literal["normal", "uniform"]
 Backend = Literal["auto", "jax", "mujoco", "envpool", "gymnasium", "workers"]
 
 
@@ -111,6 +112,10 @@ class EvolutionConfig(StrategyConfig):
     """Weight matrices of the policy: toeplitz (few parameters) or dense."""
     hidden: tuple[int, ...] = (16, 16)
     """Widths of the tanh layers."""
+    start: Start = "normal"
+    """Initial parameters of the policy: normal (weights of variance 1/in, biases 0) or uniform
+    (all positive: each vector of d weights or biases is uniform in [0, 1/√d], as in the code that
+    the paper's runs used)."""
 
     embedding: str = "final-state"
     """Behavior Φ of an episode: final-state, reward-to-go, trajectory-actions, or

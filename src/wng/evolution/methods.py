@@ -39,6 +39,7 @@ RELEASED: dict[str, Any] = {
     "rescale": True,  # code
     "max_norm": 1.0,  # code: the gradient has a fixed norm before Adam, so clipping does nothing
     "fixed_norm": True,
+    "start": "uniform",  # code
 }
 # The paper's text where it differs from the code.
 PAPER = RELEASED | {

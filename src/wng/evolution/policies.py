@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from wng.evolution.config import PolicyKind
+from wng.evolution.config import PolicyKind, Start
 
 Layer = tuple[Float[Array, "out in"], Any]  # weight matrix, and bias if it has one
 
@@ -31,6 +31,7 @@ class Policy:
     discrete: bool = False  # if so, it chooses the action with the largest output
     low: tuple[float, ...] = ()  # bounds of continuous actions; tanh keeps within finite ones
     high: tuple[float, ...] = ()
+    start: Start = "normal"
 
     @property
     def _sizes(self) -> list[tuple[int, int]]:
@@ -46,13 +47,15 @@ class Policy:
 
     @partial(jax.jit, static_argnums=0)
     def init(self, key: PRNGKeyArray) -> list[dict[str, Array]]:
-        """Draw weights of variance 1/in; biases are 0, and the last layer has none, as released."""
+        """Draw the parameters; the last layer has no biases, as released."""
         toeplitz, sizes = self.kind == "toeplitz", self._sizes
         shapes = [(o + i - 1,) if toeplitz else (o, i) for i, o in sizes]
         # One draw for all layers: each takes XLA a third of a second to compile. The numbers that a
         # layer needs are the first of its row.
         most = max(map(math.prod, shapes))
         keys = jax.vmap(partial(jax.random.fold_in, key))(jnp.arange(len(sizes)))
+        if self.start == "uniform":
+            return self._uniform(keys, shapes)
         rows = jax.vmap(lambda k: jax.random.normal(k, (most,)))(keys)
         params = []
         for number, (inputs, outputs) in enumerate(sizes):
@@ -60,6 +63,19 @@ class Policy:
             layer = {"weight": drawn / inputs**0.5}
             if number < len(self.hidden):
                 layer["bias"] = jnp.zeros(outputs)
+            params.append(layer)
+        return params
+
+    def _uniform(self, keys: PRNGKeyArray, shapes: list[tuple[int, ...]]) -> list[dict[str, Array]]:
+        """Each vector of d weights or biases uniform in [0, 1/√d]."""
+        params = []
+        for number, shape in enumerate(shapes):
+            weights = math.prod(shape)
+            biases = self.hidden[number] if number < len(self.hidden) else 0
+            drawn = jax.random.uniform(keys[number], (weights + biases,))
+            layer = {"weight": drawn[:weights].reshape(shape) / weights**0.5}
+            if biases:
+                layer["bias"] = drawn[weights:] / biases**0.5
             params.append(layer)
         return params
 

@@ -65,7 +65,12 @@ class EvolutionTrainer:
         self.horizon = min(horizon, spec.max_episode_steps or horizon)
         bounds = spec.discrete, spec.action_low, spec.action_high
         self.policy = Policy(
-            spec.observation_size, spec.action_size, config.policy, config.hidden, *bounds
+            spec.observation_size,
+            spec.action_size,
+            config.policy,
+            config.hidden,
+            *bounds,
+            config.start,
         )
         check_memory(f"a policy with hidden={config.hidden}", self.policy.least_memory)
         check_memory(
