@@ -66,6 +66,8 @@ def test_settings_have_the_papers_numbers() -> None:
         assert not config.relative_damping
         assert (config.gamma, config.gae_lambda, config.max_grad_norm) == (0.99, 0.95, 0.5)
         assert (config.dual_features, config.dual_steps, config.dual_gamma) == (100, 25, 1.0)
+        rates = config.learning_rate, config.value_learning_rate
+        assert (*rates, config.value_weight) == (5e-5, 5e-5, 0.25)
     assert tuned.embedding == "state-action"
     assert preset("bgpg", "released").penalty == 0.1
     assert preset("ppokl", "released").penalty == 1.0
