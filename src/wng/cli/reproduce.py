@@ -63,7 +63,7 @@ class Toys:
 
 @dataclass(frozen=True)
 class Transport:
-    """Draw the behavioral transport function of a Gaussian and of a banana. Takes seconds."""
+    """The behavioral transport function of a Gaussian and of a banana. Takes seconds."""
 
     settings: TransportSettings = field(default_factory=TransportSettings)
     out: Path = Path("results/transport")
