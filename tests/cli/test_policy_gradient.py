@@ -141,7 +141,7 @@ def stop_after(monkeypatch: pytest.MonkeyPatch, iterations: int) -> None:
         ("methods wnp", "did you mean 'wnpg'?"),
         ("eval nothing", "nothing does not exist"),
         ("video nothing", "nothing does not exist"),
-        ("plot", "no runs are given, for example: wng plot runs/"),
+        ("plot", "no runs are given: name some, as in wng plot runs/"),
         ("plot nothing", "nothing does not exist"),
     ],
 )

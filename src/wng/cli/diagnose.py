@@ -17,13 +17,13 @@ class Diagnose:
     """
 
     run_path: RunPath
-    """Folder of a policy-gradient run, or file of a saved agent."""
+    """Folder of a policy-gradient run, or the file of a saved agent."""
     rollouts: int = 8
-    """Number of rollouts, as long as in training, that the objective is estimated from."""
+    """Number of rollouts used to estimate the objective, each as long as in training."""
     number: int = 20
-    """Number of eigenvalues, from the largest in magnitude."""
+    """Number of eigenvalues to compute, in order of decreasing magnitude."""
     to: Path | None = None
-    """Picture to write; by default spectrum.png in the folder of the run."""
+    """Image file to write. If it is not given, wng writes spectrum.png to the run's folder."""
 
     def run(self) -> None:
         """Print a summary and a table, and draw the ratios."""

@@ -1,4 +1,4 @@
-"""`wng eval`, `video`, `plot` and `methods`: looking at what there is."""
+"""`wng eval`, `video`, `plot` and `methods`: look at runs and methods."""
 
 import warnings
 from dataclasses import dataclass, fields
@@ -24,7 +24,7 @@ class Play:
     """The flags of commands that play episodes."""
 
     run_path: RunPath
-    """Folder of a run, or file of a saved agent."""
+    """Folder of a run, or the file of a saved agent."""
     episodes: int = 1
     """Number of episodes."""
     best: bool = False
@@ -64,7 +64,7 @@ class Video(Play):
     """Record a video of an agent: `wng video runs/Hopper-v5/wnpg/seed0`."""
 
     to: Path | None = None
-    """File to write, .mp4 or .gif; by default video.mp4 in the folder of the run."""
+    """File to write, .mp4 or .gif. If it is not given, wng writes video.mp4 to the run's folder."""
 
     def run(self) -> None:
         """Write the video."""
@@ -90,15 +90,15 @@ class Plot:
     runs: Annotated[tuple[Path, ...], tyro.conf.Positional]
     """Folders of runs, or folders that contain runs."""
     returns: Literal["training", "deterministic"] = "training"
-    """Returns to draw: those of training, or those of the evaluations that wng train --eval-every
-    makes, with the most likely actions (deterministic)."""
+    """Returns to draw: those of training (training), or those of the evaluations of wng train
+    --eval-every, with the most likely actions (deterministic)."""
     to: Path = Path("curves.png")
-    """Picture to write."""
+    """Image file to write."""
 
     def run(self) -> None:
         """Draw, and print where the picture is."""
         if not self.runs:
-            raise ValueError("no runs are given, for example: wng plot runs/Hopper-v5/*/seed*.")
+            raise ValueError("no runs are given: name some, as in wng plot runs/Hopper-v5/*/seed*.")
         found = [folder for path in self.runs for folder in find_runs(path)]
         found = list(dict.fromkeys(found))  # given twice, by a pattern and by name
         from wng.experiments.drawing import draw_curves
@@ -110,14 +110,14 @@ class Plot:
 
 @dataclass(frozen=True)
 class Methods:
-    """List the methods and their axes; with a name, all settings of that method."""
+    """List the methods and their axes or, given the name of a method, all its settings."""
 
     method: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="METHOD")] = ""
-    """Method whose settings to show."""
+    """Name of a method whose settings to show."""
     settings: Settings = "tuned"
     """Preset to show: tuned, paper or released."""
     env: str = ""
-    """Id of an environment that may have settings of its own."""
+    """Id of an environment, because presets may depend on it."""
 
     def run(self) -> None:
         """Print the table."""

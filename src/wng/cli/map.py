@@ -12,15 +12,15 @@ from wng.runs.directory import RunDirectory
 
 @dataclass(frozen=True)
 class MapCommand:
-    """Map a wall task: where each generation ended up, and the mean policy's path.
+    """Draw a map of a wall task: where each generation ended, and the mean policy's path.
 
-    `wng map runs/wng-PointWall-v0/wnes/seed0` writes map.png and map.gif there.
+    `wng map runs/wng-PointWall-v0/wnes/seed0` writes map.png and map.gif to that folder.
     """
 
     run_path: Annotated[Path, tyro.conf.Positional]
     """Folder of a run."""
     to: Path | None = None
-    """Folder for both files; by default that of the run."""
+    """Folder for map.png and map.gif. If it is not given, wng uses the run's folder."""
 
     def run(self) -> None:
         """Draw the picture and the animation."""

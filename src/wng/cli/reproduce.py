@@ -29,8 +29,8 @@ from wng.runs.setup import set_up_jax
 class Toys:
     """The Gaussian study: Fisher against Wasserstein (the paper's Figure 1). About 100 seconds.
 
-    Every method on a smoothed sinc in 100 dimensions, and each claim of the paper beside what is
-    measured here. Writes figures/, data/, report.md and report.html.
+    Runs every method on a smoothed sinc in 100 dimensions, and compares each claim of the paper
+    with our measurements. Writes figures/, data/, report.md and report.html.
     """
 
     settings: ToySettings = field(default_factory=ToySettings)
@@ -63,7 +63,7 @@ class Toys:
 
 @dataclass(frozen=True)
 class Transport:
-    """The picture of the behavioral transport function, for a Gaussian and a banana. Seconds."""
+    """The behavioral transport function of a Gaussian and of a banana. Takes seconds."""
 
     settings: TransportSettings = field(default_factory=TransportSettings)
     out: Path = Path("results/transport")
@@ -82,10 +82,10 @@ class Transport:
 
 @dataclass(frozen=True)
 class All(StudyFlags):
-    """Every figure and table of the paper, one after the other, and a page with every claim."""
+    """Reproduce every figure and table of the paper, and write a page with every claim."""
 
     clock: Clock = "wall"
-    """Time that counts in the efficiency study: wall-clock time (wall) or CPU time (cpu)."""
+    """Time that the efficiency study measures: wall-clock time (wall) or CPU time (cpu)."""
 
     def run(self) -> None:
         """Run all studies, then write the page."""

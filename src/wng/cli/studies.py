@@ -31,19 +31,20 @@ class StudyFlags:
     """Size of the study: smoke (minutes, to see that everything works), short (about two hours on
     2 cores) or paper (the paper's budgets, days). The same command resumes a stopped study."""
     out: Path | None = None
-    """Folder of the report; by default results/NAME, or runs/smoke/NAME at scale smoke."""
+    """Folder of the report. If it is not given, wng uses results/NAME, or runs/smoke/NAME at scale
+    smoke."""
     runs: Path = Path("runs/reproduce")
-    """Folder in which runs are kept, in a folder for each scale. `wng plot` and others read it."""
+    """Folder of the runs, with a subfolder for each scale. Commands such as `wng plot` read it."""
     report_only: bool = False
-    """Train nothing: write a report of the runs that are there."""
+    """Train nothing, and write a report of the finished runs."""
     retry: bool = False
     """Try failed runs again; otherwise the report lists them with the reason."""
     executor: ExecutorName = "local"
-    """Where runs are trained: on this machine (local), or on a Ray cluster whose machines share
-    the folder RUNS (ray). Times can then be compared on machines of one kind only."""
+    """Where runs are trained: on this machine (local) or on a Ray cluster (ray), whose machines
+    must share the folder RUNS and be of one kind if you want to compare times."""
     ray_address: str = ""
-    """Address of the Ray cluster, such as auto or 10.0.0.1:6379; by default one is started on this
-    machine."""
+    """Address of the Ray cluster, such as auto or 10.0.0.1:6379. If it is empty, wng starts a
+    cluster on this machine."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,8 @@ class Study(StudyFlags, abc.ABC):
         """Train what is not there yet, and report."""
         if self.tasks and self.out is None:
             raise ValueError(
-                "--tasks needs --out: a report on some tasks should not replace that on all."
+                "--tasks needs --out, so that the report on these tasks does not replace the main "
+                "one: add --out FOLDER."
             )
         for env in self.tasks:
             self.check(env)
@@ -117,9 +119,9 @@ class Study(StudyFlags, abc.ABC):
 class GradientStudy(Study):
     """Policy gradients: learning curves on the paper's tasks, and its Table 1.
 
-    A sweep over learning rates with seeds of its own, then the paper's methods with the best rate
-    of each (settings released), then all methods as a user gets them (settings tuned). Every run is
-    one of `wng train`. Writes figures/, data/, report.md and report.html.
+    Sweeps over learning rates with separate seeds, then trains the paper's methods with the best
+    rate of each (settings released), then all methods as users get them (settings tuned). Every run
+    is a run of `wng train`. Writes figures/, data/, report.md and report.html.
     """
 
     name: ClassVar = "pg"
@@ -138,9 +140,9 @@ class GradientStudy(Study):
 
 @dataclass(frozen=True)
 class EvolutionStudy(Study):
-    """Evolution strategies on the point and the quadruped that must get around a wall.
+    """Evolution strategies: the point and the quadruped that must get around a wall.
 
-    Every run is one of `wng train`. Writes figures/, data/, report.md and report.html.
+    Every run is a run of `wng train`. Writes figures/, data/, report.md and report.html.
     """
 
     name: ClassVar = "es"
@@ -148,7 +150,7 @@ class EvolutionStudy(Study):
     def check(self, env: str) -> None:
         """Only wall tasks have a wall to get past."""
         if resolve(env).map is None:
-            raise ValueError(f"'{env}' has no wall: this study takes the tasks wng/…Wall….")
+            raise ValueError(f"'{env}' has no wall: choose wall tasks, such as wng/PointWall-v0.")
 
     def study(self, out: Path) -> list[Claim]:
         """Runs, report."""
@@ -169,11 +171,11 @@ class ConditioningStudy(Study):
 
     name: ClassVar = "conditioning"
     rollouts: int = 32
-    """Number of rollouts of each policy that the Hessian is taken over; 1 at scale smoke."""
+    """Number of rollouts of each policy used to estimate the Hessian; 1 at scale smoke."""
     number: int = 20
-    """Number of leading eigenvalues."""
+    """Number of leading eigenvalues to compute."""
     methods: tuple[str, ...] = ("pg", "wnpg")
-    """Methods whose final policies are examined."""
+    """Methods whose final policies the study examines."""
     seeds: int = 2
     """Number of seeds of each method."""
 
@@ -211,7 +213,7 @@ class EfficiencyStudy(Study):
 
     name: ClassVar = "efficiency"
     clock: Clock = "wall"
-    """Time that counts: wall-clock time (wall), or CPU time (cpu) if the machine had other work."""
+    """Time to measure: wall-clock time (wall), or CPU time (cpu) if the machine had other work."""
 
     def study(self, out: Path) -> list[Claim]:
         """Times of all runs, report."""

@@ -24,12 +24,13 @@ from wng.runs.training import check_evaluation
 class Train:
     """Train an agent: `wng train wnpg --env Hopper-v5`. `wng methods` lists the methods.
 
-    The run is kept in OUT/<env>/<method>/seed<k>: its configuration, metrics.csv, TensorBoard
+    The folder OUT/<env>/<method>/seed<k> keeps the run: its configuration, metrics.csv, TensorBoard
     events and checkpoints. Ctrl-C saves and stops; the same command with --resume continues.
 
-    The method comes first: pg, ppo, ppokl, npg, trpo, bgpg, wnpg, bgwnpg, wtrpo; or es, esclip,
-    nsres, bges, wnes, bgwnes, snes, wsnes, whose flags `wng train wnes --help` lists. Leave it out
-    to combine your own: `wng train --proximity clip --geometry wasserstein --env Hopper-v5`.
+    The method comes first. Policy gradients are pg, ppo, ppokl, npg, trpo, bgpg, wnpg, bgwnpg and
+    wtrpo. Evolution strategies are es, esclip, nsres, bges, wnes, bgwnes, snes and wsnes; for their
+    flags, see `wng train wnes --help`. To combine parts yourself, leave out the method, as in
+    this command: `wng train --proximity clip --geometry wasserstein --env Hopper-v5`.
     """
 
     env: str
@@ -39,30 +40,30 @@ class Train:
     """Number of environment steps in all."""
     eval_every: float = 0
     """Number of environment steps between evaluations, which fill the column return_deterministic
-    of metrics.csv and keep the best checkpoint; 0 for none. The last iteration is evaluated too."""
+    of metrics.csv and keep the best checkpoint; 0 for none. There is also one at the end."""
     eval_episodes: int = 10
-    """Number of whole episodes of an evaluation, with the most likely actions (policy gradients) or
-    the mean policy (evolution). They are the same for every method and seed."""
+    """Number of whole episodes in an evaluation, with the most likely actions (policy gradients) or
+    the mean policy (evolution). They start in the same states for every method and seed."""
     seed: int = 0
     """Random seed."""
     seeds: str = ""
-    """Several random seeds on all cores, such as 0-4 or 0,3,7, in place of --seed. In a JAX
-    environment they are trained side by side in one program."""
+    """Several random seeds, such as 0-4 or 0,3,7, in place of --seed. They run in parallel on all
+    cores; in a JAX environment, they train side by side in one program."""
     settings: Settings = "tuned"
-    """Preset of all settings below: tuned (what measured best here), paper (the paper's text) or
-    released (the paper's code)."""
+    """Preset of all settings below: tuned (the best in our measurements), paper (the paper's text)
+    or released (the paper's code)."""
     out: Path = Path("runs")
     """Folder in which runs are kept."""
     resume: bool = False
-    """Continue the run that is there; start it if there is none."""
+    """Continue the run in this folder from its last checkpoint, or start it if there is none."""
     quiet: bool = False
-    """Show no progress bar, and do not evaluate the policy at the end."""
+    """Show no progress bar, and do not evaluate the policy after training."""
     executor: ExecutorName = "local"
-    """Where the work is done: on this machine (local), or on a Ray cluster (ray), which runs
+    """Where the work is done: on this machine (local) or on a Ray cluster (ray), which runs
     several seeds or the members of an evolution strategy. The result is the same."""
     ray_address: str = ""
-    """Address of the Ray cluster, such as auto or 10.0.0.1:6379; by default one is started on this
-    machine."""
+    """Address of the Ray cluster, such as auto or 10.0.0.1:6379. If it is empty, wng starts a
+    cluster on this machine."""
 
     method: ClassVar[str] = ""
 
@@ -110,7 +111,7 @@ class Train:
         if self.executor == "ray" and not self.seeds and not self.family.distributes:
             raise ValueError(
                 f"--executor ray cannot distribute a single run of {job.method}: add --seeds 0-4, "
-                "for example, or leave it out."
+                "for example, or leave out --executor."
             )
         executor = make_executor(self.executor, self.ray_address)
         try:

@@ -14,69 +14,75 @@ Backend = Literal["auto", "jax", "mujoco", "envpool", "gymnasium", "workers"]
 
 @dataclass(frozen=True)
 class StrategyConfig:
-    """Settings of a strategy with ask and tell, the same for `wng.WNES` and `wng train wnes`."""
+    """Settings of an evolution strategy, the same for `wng.WNES` and `wng train wnes`."""
 
     proximity: str = "none"
-    """Distance that is added to the fitness: none, novelty, wasserstein, or module:object."""
+    """Distance to earlier behaviors that is added to the fitness: none, novelty, wasserstein, or
+    module:object."""
     geometry: str = "euclidean"
-    """Metric of the direction of a step: euclidean, wasserstein, or module:object."""
+    """Local metric that turns the gradient into a direction: euclidean, wasserstein, or
+    module:object."""
     search: str = "fixed"
-    """How the search distribution N(θ, σ²) learns: fixed (σ stays), fisher (separable NES),
-    wasserstein, or module:object."""
+    """How the search distribution N(θ, σ²) learns: fixed (σ does not change), fisher (natural steps
+    in the Fisher metric, separable NES), wasserstein (natural steps in the Wasserstein metric), or
+    module:object."""
 
     population: int = 100
-    """N, the number of members in a generation."""
+    """Number N of members in a generation."""
     sigma: float = 0.05
-    """σ, the standard deviation of the perturbations, at the start if it learns; 0 uses 1/√p for p
-    parameters, so that a perturbation has a norm of about 1."""
+    """Standard deviation σ of the perturbations, or its initial value if search is not fixed; 0
+    uses 1/√p for p parameters, so that a perturbation has a norm of about 1."""
     antithetic: bool = True
     """Perturb members 2i and 2i+1 in opposite directions."""
     shaping: Shaping = "standardize"
-    """Scale of returns within a generation: standardize, ranks (centered), or utilities (of ranks;
-    they favor the best)."""
+    """How returns are scaled within a generation: standardize (mean 0, standard deviation 1), ranks
+    (centered ranks), or utilities (a function of the ranks that favors the best members)."""
     learning_rate: float = 0.02
-    """Learning rate of Adam; if the search distribution learns, of its mean θ, where 1 is a whole
-    natural step."""
+    """Learning rate of Adam with search=fixed; otherwise, the learning rate of the mean θ, where 1
+    takes the whole natural step."""
     sigma_rate: float = 0.0
-    """Learning rate of σ if the search distribution learns; 0 uses (3 + ln p)/(5√p) for p
-    parameters, 1.5 times that with search=wasserstein."""
+    """Learning rate of σ if search is not fixed; 0 uses (3 + ln p)/(5√p) for p parameters, or 1.5
+    times that with search=wasserstein."""
     search_damping: float = 3.0
-    """Weight of the Fisher metric, beside 1 for the Wasserstein metric, with search=wasserstein; 0
-    is the Wasserstein metric alone, in which a parameter with a small σ takes long steps."""
+    """Weight of the Fisher metric relative to the Wasserstein metric with search=wasserstein; 0
+    uses the Wasserstein metric alone, in which a parameter with a small σ takes long steps."""
     max_norm: float = 0.0
-    """Largest norm of the direction before Adam; 0 turns clipping off."""
+    """Largest norm of the direction before the optimizer; 0 turns clipping off."""
     fixed_norm: bool = False
-    """Scale every direction to max_norm, shorter ones too."""
+    """Scale every direction to the norm max_norm, even shorter ones."""
     restart_after: int = 0
     """Number of generations without a better member after which the search starts over; 0 turns
     restarts off."""
 
     beta: float = 0.5
-    """β, the weight of the distance in the fitness; the return has 1 − β."""
+    """Weight β of the distance to earlier behaviors in the fitness; the return has the weight
+    1 − β."""
     memory: int = 2
-    """proximity=wasserstein: number of earlier populations that the distance is to."""
+    """Number of earlier populations to compare with, for proximity=wasserstein."""
     dual_features: int = 200
-    """proximity=wasserstein: random features of the two test functions."""
+    """Number of random features of the two test functions, for proximity=wasserstein."""
     dual_gamma: float = 0.1
-    """proximity=wasserstein: smoothing of W₂, relative to the mean squared distance."""
+    """Smoothing of W₂, relative to the mean squared distance between behaviors, for
+    proximity=wasserstein."""
     dual_steps: int = 100
-    """proximity=wasserstein: ascent steps on the test functions per generation."""
+    """Ascent steps on the test functions per generation, for proximity=wasserstein."""
     dual_batch: int = 100
-    """proximity=wasserstein: number of members, and of earlier ones, that each of these steps looks
-    at; all of them if the population is no larger."""
+    """Number of current and of earlier members in each ascent step on the test functions, for
+    proximity=wasserstein; smaller populations are used whole."""
     archive: int = 1000
-    """proximity=novelty: number of past behaviors in the archive."""
+    """Number of past behaviors in the archive, for proximity=novelty."""
     neighbors: int = 10
-    """proximity=novelty: number of nearest behaviors that novelty is measured by."""
+    """Number of nearest behaviors whose mean distance is the novelty, for proximity=novelty."""
 
     delta: float = -1.3
-    """δ ≤ 1, the share of the natural gradient; a negative one moves behaviors on purpose."""
+    """Share δ ≤ 1 of the Wasserstein natural gradient in the direction, for geometry=wasserstein; a
+    positive δ keeps behaviors near the present ones, a negative one moves them on purpose."""
     num_basis: int = 20
-    """M, the rank of the metric."""
+    """Number M of basis functions, the rank of the metric, for geometry=wasserstein."""
     damping: float = 0.1
-    """ε, the damping of the metric; see relative_damping."""
+    """Damping ε of the metric; a multiple of its largest eigenvalue with relative_damping."""
     relative_damping: bool = True
-    """Multiply the damping by the largest eigenvalue of the metric."""
+    """Measure the damping in units of the metric's largest eigenvalue."""
     rescale: bool = False
     """Rescale the damping by the metric's diagonal, as the paper's released code does."""
 
@@ -95,31 +101,34 @@ class StrategyConfig:
 
 @dataclass(frozen=True)
 class EvolutionConfig(StrategyConfig):
-    """Settings of a run. The method and the environment choose the defaults (`wng methods`)."""
+    """Settings of an evolution run. The method and the environment choose the defaults.
+
+    `wng methods` shows them.
+    """
 
     backend: Backend = "auto"
-    """Where episodes run: compiled (jax), in batches on all cores (mujoco, for tasks of wng;
-    envpool), in this process (gymnasium), in worker processes (workers), or wherever is fastest
-    (auto)."""
+    """Where episodes run: inside a compiled program if they are written in JAX (jax), in batches on
+    all cores (mujoco, for environments with a mujoco_task; envpool), in this process (gymnasium),
+    in worker processes (workers), or wherever is fastest (auto)."""
     horizon: int = 0
     """Maximum number of steps in an episode; 0 uses the environment's time limit."""
     action_noise: float = 0.1
     """Standard deviation of the noise on actions, in units of half their range."""
     normalize_observations: bool = False
-    """Standardize observations by the mean and variance of those that members have reached."""
+    """Standardize observations by the mean and variance of those that the members have reached."""
 
     policy: PolicyKind = "toeplitz"
     """Weight matrices of the policy: toeplitz (few parameters) or dense."""
     hidden: tuple[int, ...] = (16, 16)
-    """Widths of the tanh layers."""
+    """Widths of the policy's tanh layers."""
     start: Start = "normal"
-    """Initial parameters of the policy: normal (weights of variance 1/in, biases 0) or uniform
-    (all positive: each vector of d weights or biases is uniform in [0, 1/√d], as in the code that
-    the paper's runs used)."""
+    """Initial parameters of the policy: normal (weights have variance 1/inputs, biases are 0) or
+    uniform (a layer's d weights, or d biases, are uniform between 0 and 1/√d, as in the code of the
+    paper's runs)."""
 
     embedding: str = "final-state"
-    """Behavior Φ of an episode: final-state, reward-to-go, trajectory-actions, or
-    module:function."""
+    """Embedding Φ that maps an episode to its behavior: final-state, reward-to-go,
+    trajectory-actions, or module:function."""
 
 
 LIMITS = Limits(
