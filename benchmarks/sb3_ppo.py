@@ -3,8 +3,9 @@
     pip install -e '.[peers]'
     python benchmarks/sb3_ppo.py --env InvertedDoublePendulum-v5 --steps 1000000 --seeds 0 1 2 3 4
 
-The hyperparameters are those of `wng train ppo --settings released --num-envs 8 --learning-rate 3e-4
---value-learning-rate 3e-4`: 8 environments, 2048 steps an iteration, 10 epochs of minibatches of 64, observations and rewards normalized.
+The hyperparameters are those of `wng train ppo --settings released --num-envs 8` with both learning
+rates 3e-4: 8 environments, 2048 steps an iteration, 10 epochs of minibatches of 64, observations
+and rewards normalized.
 Each episode's return is appended to OUT/seed<k>.csv as it ends; the deterministic policy is
 evaluated over 20 episodes at the end (OUT/final.csv).
 """

@@ -6,6 +6,7 @@ parameters a small population is enough (Choromanski et al., Structured Evolutio
 
 import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
