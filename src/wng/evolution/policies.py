@@ -67,7 +67,9 @@ class Policy:
             params.append(layer)
         return params
 
-    def _uniform(self, keys: PRNGKeyArray, shapes: list[tuple[int, ...]]) -> list[dict[str, Array]]:
+    def _uniform(
+        self, keys: PRNGKeyArray, shapes: Sequence[tuple[int, ...]]
+    ) -> list[dict[str, Array]]:
         """Each vector of d weights or biases uniform in [0, 1/√d]."""
         params = []
         for number, shape in enumerate(shapes):
