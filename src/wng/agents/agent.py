@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import math
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -84,6 +85,7 @@ class Agent:
         set_up_jax()
         where = {"executor": executor} if self.family.distributes else {}
         self.trainer = self.family.make_trainer(resolved, config, seed, embedding, **where)
+        self.caveat: str | None = None  # a warning for whoever learns on
         self._draws = 0
 
     @property
@@ -134,6 +136,9 @@ class Agent:
         """
         if not (isinstance(steps, int | float) and math.isfinite(steps) and steps >= 0):
             raise ValueError(f"steps must be a number of environment steps, got {steps!r}.")
+        if self.caveat is not None:
+            warnings.warn(self.caveat, stacklevel=2)
+            self.caveat = None
         training.train(
             self.trainer,
             self.steps + int(steps),

@@ -37,7 +37,7 @@ def load(path: str | Path, *, embedding: Any = None) -> Agent:
     check_loadable(config.embedding, embedding, path)
     agent = Agent(info["env"], info["method"], info["seed"], embedding=embedding, config=config)
     try:
-        agent.trainer.restore(arrays, info)
+        agent.caveat = agent.trainer.restore(arrays, info)
     except BaseException:
         agent.close()
         raise

@@ -4,7 +4,7 @@ import contextlib
 import math
 import time
 from collections.abc import Callable, Collection, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -13,9 +13,6 @@ from wng.runs.directory import RunDirectory
 from wng.runs.interrupt import stop_on_signals
 from wng.runs.progress import TrainingProgress
 from wng.runs.record import Record, Row, Trainer
-
-if TYPE_CHECKING:
-    pass
 
 MOST_EPISODES = 1000  # of an evaluation: each has an environment of its own
 

@@ -51,7 +51,11 @@ def cost(run: Run, clock: Clock = "wall") -> Cost:
     if "seconds_env" in rows:
         episodes = np.diff(rows["episodes"], prepend=0)
         total = float(np.nansum(rows["return"] * episodes))
-        parts = {"environment": median["seconds_env"], "policy": median["seconds_policy"]}
+        # Unknown where rollout and update are one program: all of it counts as update.
+        parts = {
+            part: float(np.nan_to_num(median[f"seconds_{name}"]))
+            for part, name in (("environment", "env"), ("policy", "policy"))
+        }
     else:  # the policy is part of the episodes
         total = float(np.nansum(rows["population_mean"]) * run.trial.config.population)
         parts = {"environment": median["seconds_episodes"], "policy": 0.0}
@@ -170,7 +174,7 @@ def write(
         f"""# Reward per minute
 
 Figure 5 of the paper, from the runs of `wng reproduce pg` and `wng reproduce es`, with one
-run at a time per core. {CLOCKS[clock]}{starved}
+program at a time per core. Seeds that train side by side in one program share its time equally. {CLOCKS[clock]}{starved}
 
 {claims_table(found)}
 
