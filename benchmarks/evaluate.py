@@ -83,22 +83,22 @@ def difference(a: list[np.ndarray], b: list[np.ndarray]) -> tuple[float, float, 
 def report(rows: list[dict[str, str]], methods: list[str]) -> None:
     """Print returns, scores, differences and speed."""
     returns, untrained = (column(rows, name, methods) for name in ("deterministic", "untrained"))
-    seconds = column(rows, "seconds", methods)
+    seconds, std = (column(rows, name, methods) for name in ("seconds", "std"))
     complete = [task for task in TASKS if all(task in returns.get(m, {}) for m in methods)]
     print(f"Complete tasks: {', '.join(complete) or 'none'}\n")
     table = [
         [
             m,
             *(
-                f"{_number(v.mean())} ± {_number(v.std(ddof=1))}"
-                for v in map(returns[m].get, complete)
-                if v is not None
+                f"{_number(returns[m][task].mean())} ± {_number(returns[m][task].std(ddof=1))} "
+                f"(σ {std[m][task].mean():.2f})"
+                for task in complete
             ),
         ]
         for m in methods
         if m in returns
     ]
-    print(markdown_table(["deterministic return", *complete], table), "\n")
+    print(markdown_table(["deterministic return (and σ at the end)", *complete], table), "\n")
     if not complete:
         return
     scores: dict[str, list[np.ndarray]] = {m: [] for m in methods}
