@@ -34,6 +34,10 @@ def wasserstein(**settings: Any) -> optax.GradientTransformationExtraArgs:
     return wng.scale_by_wasserstein(5, wng.Damping(0.3, relative=True), **settings)
 
 
+# With a damping of its own, and without arguments, as most people use it.
+BOTH = pytest.mark.parametrize("make", [wasserstein, wng.scale_by_wasserstein])
+
+
 def visible(params: Any) -> Any:
     """Behaviors as a wrapper sees them: hidden parameters are those of the start."""
     return behavior_fn(wng.fill_masked(params, PARAMS))
@@ -73,6 +77,13 @@ WRAPPED = {
         )(),
         behavior_fn,
     ),
+    "default, partition": (
+        lambda: optax.partition(
+            {"natural": wng.scale_by_wasserstein(), "plain": optax.identity()},
+            {"a": "natural", "b": "plain"},
+        ),
+        visible,
+    ),
     "apply_if_finite": (lambda: optax.apply_if_finite(wasserstein(), 3), behavior_fn),
 }
 
@@ -106,8 +117,9 @@ def test_contract(name: str) -> None:
     assert loss_fn(params) < loss_fn(PARAMS)
 
 
-def test_scan_and_vmap() -> None:
-    tx = optax.chain(wasserstein(refresh_every=2), optax.sgd(0.05))
+@BOTH
+def test_scan_and_vmap(make) -> None:
+    tx = optax.chain(make(refresh_every=2), optax.sgd(0.05))
 
     def train(params: Any, key: jax.Array) -> jax.Array:
         def body(carry: Any, key: jax.Array) -> tuple[Any, None]:
@@ -126,8 +138,9 @@ def test_scan_and_vmap() -> None:
         np.testing.assert_allclose(together[i], alone, rtol=1e-4)
 
 
-def test_multi_steps() -> None:
-    tx = optax.MultiSteps(optax.chain(wasserstein(), optax.sgd(0.01)), every_k_schedule=2)
+@BOTH
+def test_multi_steps(make) -> None:
+    tx = optax.MultiSteps(optax.chain(make(), optax.sgd(0.01)), every_k_schedule=2)
     params, state = PARAMS, tx.init(PARAMS)
     for i in range(4):
         grads = jax.grad(loss_fn)(params)
@@ -151,9 +164,10 @@ def test_an_injected_damping_takes_effect_at_every_step() -> None:
     jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-5), late, expected)
 
 
+@BOTH
 @pytest.mark.parametrize("refresh_every", [1, 3])
-def test_map_params_reaches_nothing_but_leaves_the_state_as_it_is(refresh_every: int) -> None:
-    tx = optax.chain(wasserstein(refresh_every=refresh_every), optax.adam(0.1))
+def test_map_params_reaches_nothing_but_leaves_the_state_as_it_is(make, refresh_every: int) -> None:
+    tx = optax.chain(make(refresh_every=refresh_every), optax.adam(0.1))
     state = tx.init(PARAMS)
     doubled = optax.tree.map_params(tx, lambda x: x + 1, state)
     assert jax.tree.structure(doubled) == jax.tree.structure(state)
@@ -163,9 +177,10 @@ def test_map_params_reaches_nothing_but_leaves_the_state_as_it_is(refresh_every:
     jax.tree.map(lambda x: np.testing.assert_array_equal(x, np.ones_like(x)), moments)
 
 
-def test_bfloat16_parameters() -> None:
+@BOTH
+def test_bfloat16_parameters(make) -> None:
     params = jax.tree.map(lambda x: x.astype(jnp.bfloat16), PARAMS)
-    tx = wasserstein(refresh_every=2)
+    tx = make(refresh_every=2)
     grads = jax.grad(loss_fn)(params)
     updates, _ = tx.update(grads, tx.init(params), params, key=KEY, behavior_fn=behavior_fn)
     assert all(leaf.dtype == jnp.bfloat16 for leaf in jax.tree.leaves(updates))

@@ -1,10 +1,13 @@
 """In JAX environments an iteration is one compiled call, resumes exactly, and shares programs."""
 
+from pathlib import Path
+
 import jax
 import numpy as np
 import pytest
 from tiny import TINY
 
+import wng
 from wng.agents.registry import GRADIENT
 from wng.policy_gradient.block import TrainerBlock
 from wng.policy_gradient.methods import preset
@@ -61,6 +64,21 @@ def test_resumed_is_uninterrupted_bit_for_bit() -> None:
         np.testing.assert_array_equal(one[name], other[name], err_msg=name)
     with pytest.raises(ValueError, match="another version or configuration"):
         resumed.restore({**arrays, "env/steps": arrays["env/steps"][:2]}, info)
+
+
+def test_an_environment_of_gymnax_from_training_to_evaluation(tmp_path: Path) -> None:
+    pytest.importorskip("gymnax")
+    whole = wng.Agent("gymnax/CartPole-v1", "ppo", **TINY | {"backend": "auto"})
+    assert whole.trainer.spec.backend == "jax"
+    whole.learn(128, progress=False).save(tmp_path / "agent.safetensors")
+    resumed = wng.load(tmp_path / "agent.safetensors")
+    assert resumed.steps == 128
+    returns = [agent.learn(128, progress=False).evaluate(2) for agent in (whole, resumed)]
+    np.testing.assert_array_equal(*returns)
+    assert returns[0].min() >= 8  # a reward of 1 per step, and no pole falls sooner
+    one, other = (agent.trainer.checkpoint()[0] for agent in (whole, resumed))
+    for name in one:
+        np.testing.assert_array_equal(one[name], other[name], name)
 
 
 def test_states_of_environments_may_hold_keys() -> None:
