@@ -28,7 +28,7 @@ class Search:
         return optax.adam(config.learning_rate)
 
     def start(self, config: StrategyConfig, center: Vector) -> Vector | None:
-        """Return σ of each parameter before the first generation; None if it never changes."""
+        """Return the initial σ of each parameter, or None if σ never changes."""
         return None
 
     def step(
