@@ -58,7 +58,7 @@ class Agent:
         **overrides: Any,
     ):
         if not isinstance(method, str):
-            raise ValueError(f"a method is given by its name, such as 'wnpg', got {method!r}.")
+            raise ValueError(f"method must be a name, such as 'wnpg', got {method!r}.")
         if isinstance(embedding, str):
             overrides["embedding"], embedding = embedding, None
         elif embedding is not None:

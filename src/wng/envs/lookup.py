@@ -25,8 +25,8 @@ def find(env_id: Any, **kwargs: Any) -> tuple[gymnasium.Env, str]:
     """
     if not isinstance(env_id, str) or not env_id:
         raise ValueError(
-            f"an environment is given by its id, such as 'Hopper-v5', got {env_id!r}; register "
-            "your own environments with gymnasium.register."
+            f"env must be an environment id, such as 'Hopper-v5', got {env_id!r}; register your "
+            "own environments with gymnasium.register."
         )
     module, _, name = env_id.rpartition(":")
     if module:

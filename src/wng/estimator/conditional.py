@@ -84,7 +84,7 @@ def conditional_basis(
     if outputs < 1:
         raise ValueError(
             f"inputs={inputs} leaves no outputs of behaviors with {X.shape[1]} dimensions: X must "
-            "be inputs next to outputs, and inputs the number of the former."
+            "hold inputs followed by outputs, and inputs must be the number of the former."
         )
     if num_basis < outputs:
         raise ValueError(

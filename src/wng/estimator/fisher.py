@@ -73,8 +73,8 @@ def _product(
     log_prob, jvp = jax.linearize(lambda theta: log_prob_fn(unravel(theta)), flat)
     if log_prob.ndim != 1:
         raise ValueError(
-            "log_prob_fn(params) must have shape [samples], one number a sample, got shape "
-            f"{list(log_prob.shape)}."
+            "log_prob_fn(params) must have shape [samples], one number for each sample, got "
+            f"shape {list(log_prob.shape)}."
         )
     vjp = jax.linear_transpose(jvp, flat)
 

@@ -289,7 +289,8 @@ def scale_by_wasserstein(
             else:
                 if behaviors is None or log_prob_fn is None:
                     raise ValueError(
-                        f"scale_by_wasserstein needs more of update(): pass {MAKE_METRIC}."
+                        "scale_by_wasserstein needs more arguments to update(): pass "
+                        f"{MAKE_METRIC}."
                     )
                 X = check_samples(behaviors, "behaviors")
                 h = make_basis(X)

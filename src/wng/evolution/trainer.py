@@ -60,7 +60,7 @@ class EvolutionTrainer:
         horizon = config.horizon or spec.max_episode_steps
         if not horizon:
             raise ValueError(
-                f"'{spec.id}' has no time limit: set the length of episodes, --horizon."
+                f"'{spec.id}' has no time limit: set the length of episodes with --horizon."
             )
         self.horizon = min(horizon, spec.max_episode_steps or horizon)
         bounds = spec.discrete, spec.action_low, spec.action_high

@@ -161,8 +161,8 @@ class WassersteinExact(Fisher):
             )
         if not self.applies(problem.behaviors.embedding):
             raise ValueError(
-                f"geometry=wasserstein-exact is the closed form for actions, and the embedding "
-                f"'{problem.config.embedding}' is something else: use --geometry wasserstein."
+                f"geometry=wasserstein-exact is the closed form for actions, but the embedding "
+                f"'{problem.config.embedding}' is not one of actions: use --geometry wasserstein."
             )
 
     @staticmethod

@@ -60,13 +60,13 @@ class Kernel(Geometry):
             return
         if problem.behaviors.embedding != find_embedding("state-action"):
             raise ValueError(
-                f"basis=policy sees the actions in each state, and the embedding is "
+                "basis=policy needs the state and the action, but the embedding is "
                 f"'{config.embedding}': use --embedding state-action, or --basis kernel."
             )
         if config.num_basis < self.coordinates(problem):
             raise ValueError(
-                f"basis=policy has a function for each of the {self.coordinates(problem)} outputs "
-                f"of the policy: raise num_basis={config.num_basis}."
+                f"basis=policy needs a function for each of the {self.coordinates(problem)} "
+                f"outputs of the policy: raise num_basis={config.num_basis}."
             )
 
     def metric(

@@ -134,7 +134,7 @@ class WassersteinPenalty(Proximity):
         embedding = behaviors.embedding
         if config.penalty_form == "exact" and (not embedding.of_actions or embedding.clipped):
             raise ValueError(
-                f"penalty_form=exact is the closed form for actions as the policy draws them, and "
+                f"penalty_form=exact is the closed form for actions as the policy draws them, but "
                 f"'{config.penalty_embedding}' is not made of them: use --penalty-form dual."
             )
         if config.penalty_form == "matched" and not behaviors.reparam:

@@ -106,8 +106,8 @@ class RunDirectory:
                 )
             if checkpoint.saved(path / "checkpoints"):
                 raise ValueError(
-                    f"{path / 'config.json'} is missing and the run's checkpoints are there: put "
-                    "it back, choose another folder with --out, or delete them."
+                    f"{path / 'config.json'} is missing, but the run's checkpoints are there: "
+                    "restore it, choose another folder with --out, or delete the checkpoints."
                 )
             write_json(path / "config.json", record)
         return cls.open(path)
@@ -123,7 +123,7 @@ class RunDirectory:
         usable = all(isinstance(record.get(name), kind) for name, kind in kinds.items())
         if record.get("format") != FORMAT or not usable:
             raise ValueError(
-                f"{path} has format {record.get('format')!r} and this version of wng reads format "
+                f"{path} has format {record.get('format')!r}, but this version of wng reads format "
                 f"{FORMAT}: use the version that wrote it."
             )
         return cls(path, record)
@@ -144,7 +144,7 @@ class RunDirectory:
         if differences:
             raise ValueError(
                 f"{self.path} was made with another configuration ({'; '.join(differences)}): "
-                "resume it with its own, or start a new run in another folder with --out."
+                "resume it with that one, or start a new run in another folder with --out."
             )
 
     @contextlib.contextmanager

@@ -164,7 +164,7 @@ def restore(trainer: Trainer, run: RunDirectory) -> list[str]:
     checkpoint.check_info(info, seed=int)
     if info["seed"] != trainer.seed:
         raise ValueError(
-            f"{run.path} has seed {info['seed']} and this agent has seed {trainer.seed}: use the "
+            f"{run.path} has seed {info['seed']}, but this agent has seed {trainer.seed}: use the "
             "same seed, or wng.load."
         )
     warning = trainer.restore(arrays, info)
