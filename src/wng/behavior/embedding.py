@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # names and properties of embeddings are known without import
 
 
 class Trajectory(NamedTuple):
-    """H consecutive steps of one episode: what an embedding sees."""
+    """H consecutive steps of one episode, the argument of an embedding."""
 
     observations: Float[Array, "H d"]  # normalized as the policy sees them
     next_observations: Float[Array, "H d"]  # what each step led to, also at the end of an episode

@@ -50,7 +50,7 @@ class Geometry(abc.ABC):
     needs_behaviors = False  # whether the metric depends on the embedding Φ
 
     def suited(self, discrete: bool, embedding: Embedding) -> "Geometry":
-        """The geometry for these actions and behaviors: this one, unless it stands for several."""
+        """The geometry to use for these actions and behaviors, by default this one."""
         return self
 
     def check(self, problem: Problem) -> None:

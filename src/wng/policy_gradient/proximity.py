@@ -34,7 +34,7 @@ from wng.runs.settings import check_memory
 
 
 class Proximity:
-    """No proximity term: the base class, whose methods the others override where they differ."""
+    """The base class, which has no proximity term; subclasses override the methods that differ."""
 
     needs_behaviors = False  # whether the term depends on the embedding Φ
 
@@ -44,7 +44,7 @@ class Proximity:
     def prepare(
         self, problem: Problem, networks: Networks, windows: Windows, key: PRNGKeyArray
     ) -> Any:
-        """Called once per batch, with the networks that collected it: what `penalty` compares to.
+        """Prepare what `penalty` compares with, once per batch, from its networks.
 
         Returns:
           A pytree of arrays, or None.
@@ -52,7 +52,7 @@ class Proximity:
         return None
 
     def refine(self, problem: Problem, networks: Networks, prepared: Any, key: PRNGKeyArray) -> Any:
-        """Called before each gradient: `prepared`, improved at the present networks."""
+        """Improve `prepared` for the current networks, before each gradient."""
         return prepared
 
     def gain(self, config: Config, ratio: Array, advantages: Array) -> Array:

@@ -45,7 +45,7 @@ class RunTakenError(ValueError):
 
 @dataclass(frozen=True)
 class RunDirectory:
-    """A run on disk. Make one with `create`, find one with `open`.
+    """A run on disk. Create one with `create`; read an existing one with `open`.
 
     Attributes:
       path: the folder.
@@ -82,7 +82,7 @@ class RunDirectory:
     ) -> "RunDirectory":
         """A new run at `root`/<env>/<method>/seed<seed>; RunTakenError if there already is one.
 
-        The `command` is kept for the record; by default it is that of this process.
+        `config.json` records `command`, by default that of this process.
         """
         path = Path(root) / safe_name(env) / safe_name(method) / f"seed{seed}"
         record = {
@@ -129,10 +129,10 @@ class RunDirectory:
         return cls(path, record)
 
     def check_config(self, new: dict[str, Any], *, allowed: Collection[str] = ()) -> None:
-        """Raise a ValueError that shows where `new` differs from the run's own configuration.
+        """Raise a ValueError that shows where `new` differs from the run's configuration.
 
         Args:
-          new: the configuration asked for.
+          new: the requested configuration.
           allowed: keys that may differ.
         """
         was, now = self.config, json.loads(json.dumps(new))
