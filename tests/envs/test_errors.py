@@ -27,7 +27,7 @@ HERE = Path(__file__).parent
         ("hopper-v5", "there is no environment 'hopper-v5': did you mean 'Hopper-v5'?"),
         ("Hopper-v7", "there is no environment 'Hopper-v7': did you mean 'Hopper-v5'?"),
         ("ProbeConstant-v0", "no environment 'ProbeConstant-v0': did you mean 'wng/Probe"),
-        ("Zzzzzz-v0", "no environment 'Zzzzzz-v0': if another package registers it, put the pack"),
+        ("Zzzzzz-v0", "no environment 'Zzzzzz-v0': if another package registers it, name that"),
         ("no_module:Foo-v0", "cannot import the module 'no_module' of the environment id 'no_mod"),
         ("custom_envs:Foo-v0", "there is no environment 'custom_envs:Foo-v0'"),
         ("", "env must be an environment id"),

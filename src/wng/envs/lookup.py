@@ -116,8 +116,8 @@ def _unknown(env_id: str, name: str) -> str:
     if near is not None:
         return f"there is no environment {env_id!r}: did you mean {near!r}?"
     return (
-        f"there is no environment {env_id!r}: if another package registers it, put the package "
-        f"in the id, as in 'package:{name}'."
+        f"there is no environment {env_id!r}: if another package registers it, name that "
+        f"package in the id, as in 'package:{name}'."
     )
 
 

@@ -196,9 +196,9 @@ class EvolutionTrainer:
         self.iteration, self.steps, self.fruitless = (info[name] for name in COUNTERS)
         if info["simulator"] != self._simulator:
             return (
-                f"earlier episodes ran on backend '{info['simulator']}' and the next ones run on "
-                f"'{self._simulator}', whose initial states and rounding differ: name the backend "
-                "with --backend to keep it."
+                f"earlier episodes ran on backend '{info['simulator']}', but the next ones run on "
+                f"'{self._simulator}', whose initial states and rounding differ: to keep the "
+                "earlier backend, name it with --backend."
             )
         return None if info["block"] == self.block else other_block(self.seed)
 

@@ -119,8 +119,8 @@ class RayExecutor:
             why = " ".join(str(error).split())[:200]
             return LostError(
                 f"a worker on {self._where} was lost: memory may have run out, the simulator may "
-                f"have crashed, its machine may be gone, or have no wng ({type(error).__name__}: "
-                f"{why})."
+                f"have crashed, its machine may be gone, or wng may not be installed there "
+                f"({type(error).__name__}: {why})."
             )
 
     def release(self, objects: Sequence[Any]) -> None:

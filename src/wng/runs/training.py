@@ -95,7 +95,7 @@ def other_block(seed: int) -> str:
     """Say that a run was not resumed in the block of seeds that it was saved in."""
     return (
         f"seed {seed} was trained in one program with other seeds than now, which rounds "
-        "differently, so this is not the uninterrupted run bit for bit."
+        "differently, so the run will not match an uninterrupted run bit for bit."
     )
 
 
