@@ -124,7 +124,7 @@ class Kernel(Geometry):
         return WassersteinMetric(basis, X, pullback(basis), rescale=config.rescale).spectrum
 
     def transform(self, problem: Problem) -> optax.GradientTransformation:
-        """The natural gradient in a metric that serves `refresh_every` minibatches."""
+        """The natural gradient in a metric that is used for `refresh_every` minibatches."""
         config = problem.config
 
         def empty(params: Any) -> LowRank:

@@ -117,7 +117,7 @@ class WassersteinPenalty(Proximity):
     """The behavior-guided penalty (BGPG): W₂² between old and new behaviors *in the same states*.
 
     Pooled over states, clouds of actions are as far apart under one policy as under two, and a
-    penalty on them has no pull. So each state (or stretch of trajectory) has a cloud of its own,
+    penalty on them has no pull. So each state (or stretch of trajectory) has a separate cloud,
     drawn with the same noise under both policies. Only embeddings of outcomes, which have one
     sample per trajectory, are compared as a single cloud.
     """
@@ -204,7 +204,7 @@ class WassersteinPenalty(Proximity):
         return prepared._replace(potentials=potentials)
 
     def penalty(self, problem: Problem, networks: Networks, data: Data, key: PRNGKeyArray) -> Array:
-        """(β/2) W₂², or its dual with the present test functions."""
+        """(β/2) W₂², or its dual with the current test functions."""
         config, old = problem.config, data.prepared
         if old is None:
             new = networks.policy(data.batch.observations)

@@ -27,7 +27,7 @@ class MetricsWriter:
 
     Args:
       directory: the run's folder.
-      resume_at: the iteration of the checkpoint; later rows are dropped. None begins anew.
+      resume_at: the iteration of the checkpoint; later rows are dropped. None starts a new file.
       x: the column that is TensorBoard's horizontal axis.
     """
 

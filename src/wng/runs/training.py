@@ -25,7 +25,7 @@ class NonFiniteError(ValueError):
 
 
 def check_evaluation(every: Any, episodes: Any) -> None:
-    """Raise a ValueError if a policy cannot be evaluated so often, or in so many episodes."""
+    """Raise a ValueError if a policy cannot be evaluated this often, or in this many episodes."""
     if not (isinstance(every, int | float) and (every == 0 or 1 <= every < math.inf)):
         raise ValueError(
             f"eval_every must be a number of environment steps, or 0 for never, got {every!r}."
@@ -50,7 +50,7 @@ def train(
 ) -> None:
     """Train up to `total` environment steps, in whole iterations.
 
-    Ctrl-C stops after the present iteration, a second one at once. However it ends, an exception
+    Ctrl-C stops after the current iteration, a second one at once. However it ends, an exception
     of the callback included, the run then holds the last whole iteration. (If it ends in the midst
     of an evaluation, the run holds its last checkpoint.)
 
@@ -110,7 +110,7 @@ def train_block(
     eval_every: float = 0,
     eval_episodes: int = 10,
 ) -> list[Exception | None]:
-    """Train several trainers side by side, each in a run of its own; see `train`.
+    """Train several trainers side by side, each in a separate run; see `train`.
 
     A trainer that fails stops; the others continue. Returns why each failed, or None.
     """
