@@ -318,5 +318,5 @@ def test_one_class_serves_both_families() -> None:
         agent.close()
     with pytest.raises(ValueError, match="must be a Config or a EvolutionConfig, got a dict"):
         Agent(PROBE, "wnpg", config={})
-    with pytest.raises(ValueError, match="a method is given by its name"):
+    with pytest.raises(ValueError, match="method must be a name"):
         Agent(PROBE, 3)

@@ -311,7 +311,7 @@ def test_seeds(monkeypatch, capsys, tmp_path, evolved: Path) -> None:
     ("words", "sentence"),
     [
         ("pg --env CartPole-v1 --executor ray", "cannot distribute a single run of pg: add --seed"),
-        ("es --env wng/PointWall-v0 --ray-address auto", "with --executor ray only: add that"),
+        ("es --env wng/PointWall-v0 --ray-address auto", "needs --executor ray: add it"),
         ("es --env wng/PointWall-v0 --executor ray --ray-address 127.0.0.1:9", "no Ray cluster"),
     ],
 )

@@ -70,7 +70,7 @@ def test_another_format(pairs, family: str, what: str, tmp_path: Path, monkeypat
         folder = pair.family.folder(root)
         reformat(folder, what, number, monkeypatch)
         before = contents(folder)
-        said = f"has format {number} and this version of wng reads format 1"
+        said = f"has format {number}, but this version of wng reads format 1"
         with Drill("A run of an older or a newer format", "refused, and left as it is") as drill:
             with drill.trial(f"resume of {age} {what}"):
                 command(*pair.go_on(root)).sentence(folder, said)

@@ -262,8 +262,8 @@ def test_fewer_samples_than_basis_functions(samples: int, refresh_every: int) ->
 @pytest.mark.parametrize(
     ("extra", "message"),
     [
-        ({}, "needs more of update"),
-        ({"key": KEY}, "needs more of update"),
+        ({}, "needs more arguments to update"),
+        ({"key": KEY}, "needs more arguments to update"),
         ({"behavior_fn": behavior_fn}, "pass key="),
         ({"key": KEY, "behaviors": BEHAVIORS}, "log_prob_fn="),
         ({"key": KEY, "log_prob_fn": log_prob_fn}, "behaviors=X"),

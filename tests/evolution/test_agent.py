@@ -206,7 +206,7 @@ def test_a_run_is_not_overwritten_by_an_agent_that_does_not_continue_it(tmp_path
     with pytest.raises(ValueError, match="does not continue"):
         tiny().learn(1, progress=False, run=run)
     assert wng.load(run.path).steps == 3 * GENERATION
-    with pytest.raises(ValueError, match="has seed 0 and this agent has seed 1"):
+    with pytest.raises(ValueError, match="has seed 0, but this agent has seed 1"):
         tiny(seed=1).restore(run)
 
 

@@ -56,7 +56,7 @@ def test_a_block_resumes_as_a_block_bit_for_bit_and_a_seed_alone_says_that_it_do
         jax.tree.map(np.testing.assert_array_equal, one.checkpoint()[0], other.checkpoint()[0])
     message = make(1, "wsnes", **settings).restore(*saved[0])
     assert message is not None
-    assert "not the uninterrupted run bit for bit" in message
+    assert "not match an uninterrupted run bit for bit" in message
 
 
 def test_a_trainer_that_is_not_wanted_stays_where_it_is() -> None:

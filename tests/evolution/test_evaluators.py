@@ -381,7 +381,7 @@ def test_members_meet_the_same_in_envpool_whoever_else_is_there() -> None:
 def test_a_backend_that_cannot_be_is_one_sentence(env, backend, attribute) -> None:
     members = random_members(policy_for(env), 2)
     sentence = f"'{env}' cannot run on backend '{backend}': its environment has no attribute "
-    with pytest.raises(ValueError, match=f"{sentence}'{attribute}'; leave the backend 'auto'"):
+    with pytest.raises(ValueError, match=f"{sentence}'{attribute}'; use backend 'auto'"):
         evaluate(env, members, backend)
 
 

@@ -360,7 +360,7 @@ def test_another_simulator_after_a_checkpoint_is_told() -> None:
     assert trainer(line, "es", backend="workers").restore(*saved) is None
     told = trainer(line, "es").restore(*saved)
     assert told is not None
-    assert "earlier episodes ran on backend 'gymnasium' and the next ones run on 'jax'" in told
+    assert "earlier episodes ran on backend 'gymnasium', but the next ones run on 'jax'" in told
 
 
 def test_runs_that_differ_in_the_seed_alone_compile_once() -> None:

@@ -52,7 +52,7 @@ def test_a_cluster_that_is_not_there(address: str, reason: str) -> None:
 
 def test_an_address_needs_the_executor() -> None:
     assert isinstance(make_executor("local"), LocalExecutor)
-    with pytest.raises(ValueError, match="with --executor ray only: add that"):
+    with pytest.raises(ValueError, match="needs --executor ray: add it"):
         make_executor("local", "auto")
 
 
@@ -116,7 +116,7 @@ def test_cores_are_counted_at_once(ray: RayExecutor) -> None:
 
 
 def test_one_cluster_at_a_time(ray: RayExecutor) -> None:
-    with pytest.raises(ValueError, match="connected to a Ray cluster already: close"):
+    with pytest.raises(ValueError, match="already connected to a Ray cluster: close"):
         RayExecutor()
 
 

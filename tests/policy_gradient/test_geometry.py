@@ -420,7 +420,7 @@ def test_the_closed_form_far_beyond_the_bounds_is_the_same_on_both_sides() -> No
 
 
 def test_the_closed_form_is_of_actions_alone() -> None:
-    with pytest.raises(ValueError, match="'final-state' is something else"):
+    with pytest.raises(ValueError, match="'final-state' is not one of actions"):
         make_problem("final-state", geometry="wasserstein-exact")
     assert make_problem("final-state", geometry="wasserstein-auto").geometry is kernel
     scaled = Embedding(lambda t: 10 * t.actions[0], whole=False, of_actions=True)

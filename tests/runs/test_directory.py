@@ -113,7 +113,7 @@ def test_pickle_is_refused_and_not_executed(tmp_path) -> None:
 def test_another_format_is_refused(tmp_path, monkeypatch) -> None:
     path = make(tmp_path).path
     monkeypatch.setattr(directory, "FORMAT", 7)
-    with pytest.raises(ValueError, match="has format 1 and this version of wng reads format 7"):
+    with pytest.raises(ValueError, match="has format 1, but this version of wng reads format 7"):
         RunDirectory.open(path)
 
 

@@ -166,7 +166,7 @@ def test_restore_says_what_is_wrong(tmp_path) -> None:
     run = new_run(tmp_path)
     assert restore(Counter(), run) == []  # there is nothing yet
     run_to(Counter(), 20, run)
-    with pytest.raises(ValueError, match="has seed 0 and this agent has seed 1"):
+    with pytest.raises(ValueError, match="has seed 0, but this agent has seed 1"):
         restore(Counter(seed=1), run)
     assert restore(Counter(bad=-2), run) == ["something was lost."]
     (run.path / "metrics.csv").unlink()

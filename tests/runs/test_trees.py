@@ -98,7 +98,7 @@ def test_saved_and_restored_arrays_are_copies() -> None:
     ("change", "message"),
     [
         (lambda a: a.pop("w"), "no array 'w': it was written by another version or configuration"),
-        (lambda a: a.update(extra=np.zeros(1)), "an array 'extra' that has no place here"),
+        (lambda a: a.update(extra=np.zeros(1)), "an unexpected array 'extra'"),
         (lambda a: a.update(w=np.zeros(3, np.float32)), r"'w' .* float32 \[3\] .* float32 \[2\]"),
         (lambda a: a.update(w=np.zeros(2)), r"'w' .* float64 \[2\] where float32 \[2\]"),
     ],

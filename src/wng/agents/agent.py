@@ -35,15 +35,15 @@ class Agent:
         `wng.WNPG`, `wng.PPO`, … choose it for you.
       seed: random seed.
       settings: preset of all settings: "tuned", "paper" or "released".
-      embedding: Φ as a function of a `wng.Trajectory` or as a `wng.Embedding`, or its name.
+      embedding: Φ, given as a function of a `wng.Trajectory`, as a `wng.Embedding`, or by name.
       config: a whole configuration, in place of a preset.
-      executor: where the episodes of an evolution strategy run, such as a `wng.RayExecutor`; by
-        default in this process.
+      executor: where the episodes of an evolution strategy run, such as a `wng.RayExecutor`. The
+        default is this process.
       overrides: fields of `wng.Config` or `wng.EvolutionConfig` to set on top of the preset.
 
     Attributes:
       config: every setting.
-      trainer: what learns; `trainer.state` holds the parameters.
+      trainer: the object that trains the policy; `trainer.state` holds the parameters.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Agent:
         **overrides: Any,
     ):
         if not isinstance(method, str):
-            raise ValueError(f"a method is given by its name, such as 'wnpg', got {method!r}.")
+            raise ValueError(f"method must be a name, such as 'wnpg', got {method!r}.")
         if isinstance(embedding, str):
             overrides["embedding"], embedding = embedding, None
         elif embedding is not None:
@@ -120,19 +120,19 @@ class Agent:
     ) -> Self:
         """Take at least `steps` more environment steps, in whole iterations.
 
-        Ctrl-C stops after the present iteration, a second one at once. However it ends, the run
-        then holds the last whole iteration. (If it ends in the midst of an evaluation, the run
+        Ctrl-C stops after the current iteration, and a second Ctrl-C stops at once. In either case,
+        the run then holds the last whole iteration. (If it stops during an evaluation, the run
         holds its last checkpoint.)
 
         Args:
           steps: number of further environment steps.
           callback: called with the agent and the metrics of each iteration; returning False stops.
           progress: whether to show a progress bar, or the display to report to.
-          run: where metrics and checkpoints are kept (`RunDirectory.create`).
+          run: where to keep metrics and checkpoints (`RunDirectory.create`).
           eval_every: environment steps between evaluations, which also take place at the end; 0
             for none. The row of metrics then has a column `return_deterministic`, the mean return
             of whole episodes with the most likely actions, and `run.best` is the best checkpoint.
-          eval_episodes: number of episodes of an evaluation: the first ones of `evaluate`.
+          eval_episodes: number of episodes in an evaluation, the same as the first of `evaluate`.
         """
         if not (isinstance(steps, int | float) and math.isfinite(steps) and steps >= 0):
             raise ValueError(f"steps must be a number of environment steps, got {steps!r}.")
@@ -157,7 +157,7 @@ class Agent:
         return training.restore(self.trainer, run)
 
     def save(self, path: str | Path) -> None:
-        """Write everything to one file, which `wng.load` reads. It never holds code."""
+        """Write the agent to one file, which `wng.load` reads. The file never holds code."""
         arrays, info = self.trainer.checkpoint()
         checkpoint.write_file(path, arrays, info | self.identity)
 
@@ -189,16 +189,16 @@ class Agent:
         seed: int = EVALUATION_SEED,
         untrained: bool = False,
     ) -> np.ndarray:
-        """Returns of whole episodes, in environments of their own.
+        """Returns of whole episodes, in separate environments.
 
-        An episode of an environment without a time limit is cut after 30,000 steps, or after the
+        If the environment has no time limit, an episode ends after 30,000 steps, or after the
         horizon that the agent was trained with.
 
         Args:
           episodes: number of episodes.
           deterministic: take the most likely action instead of sampling.
           seed: random seed of the episodes, the same for every agent, so comparisons are fair.
-          untrained: evaluate the policy as it was before learning.
+          untrained: evaluate the policy before any learning.
         """
         from wng.envs.episodes import episode_returns
 

@@ -13,11 +13,11 @@ from wng.runs.settings import config_from
 
 
 def load(path: str | Path, *, embedding: Any = None) -> Agent:
-    """The agent in a file that `save` wrote, or in the folder of a run, ready to continue.
+    """Load an agent from a file that `save` wrote or from the folder of a run, ready to continue.
 
     Args:
       path: the file or folder.
-      embedding: the function that the agent was made with, if any (files never hold code).
+      embedding: the function that the agent was created with, if any (files never hold code).
     """
     path = Path(path)
     newest = None

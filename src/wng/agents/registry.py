@@ -95,7 +95,7 @@ METHODS = ChainMap(GRADIENT.methods, EVOLUTION.methods)  # also shows rows that 
 
 
 def family_of(method: str) -> Family:
-    """The family of a method; policy gradients for a combination of your own."""
+    """The family of a method; policy gradients for a combination without a name."""
     return EVOLUTION if plain(method) in EVOLUTION.methods else GRADIENT
 
 

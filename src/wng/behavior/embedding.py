@@ -1,8 +1,8 @@
 """Behavioral embeddings Φ, which map a stretch of a trajectory to a vector.
 
-The metric, and the Wasserstein penalty, see a policy only through X = Φ(τ). What Φ leaves out they
-cannot tell apart: with the actions alone, the metric knows how often an action is taken but not in
-which state, which is why `state-action` is the default.
+The metric and the Wasserstein penalty see a policy only through X = Φ(τ). They cannot see what Φ
+leaves out: with the actions alone, the metric knows how often an action is taken but not in
+which state, so `state-action` is the default.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # names and properties of embeddings are known without import
 
 
 class Trajectory(NamedTuple):
-    """H consecutive steps of one episode: what an embedding sees."""
+    """H consecutive steps of one episode, the argument of an embedding."""
 
     observations: Float[Array, "H d"]  # normalized as the policy sees them
     next_observations: Float[Array, "H d"]  # what each step led to, also at the end of an episode
@@ -31,19 +31,20 @@ class Trajectory(NamedTuple):
 
 @dataclass(frozen=True)
 class Embedding:
-    """How a trajectory becomes a behavior.
+    """A map Φ from a trajectory to a behavior.
 
     Args:
-      fn: Φ, from a `Trajectory` to a vector [d]. Use jax.numpy.
-      whole: Φ sees stretches of `horizon` steps; otherwise each step on its own (H = 1).
-      of_actions: θ moves Φ through the actions (and values) alone, the states held fixed. Then the
-        reparameterized Jacobian applies to continuous actions. Otherwise the score form is used.
+      fn: Φ as a function from a `Trajectory` to a vector [d]. Use jax.numpy.
+      whole: Φ sees stretches of `horizon` steps; otherwise it sees each step alone (H = 1).
+      of_actions: Φ depends on the parameters θ only through the actions (and values), with the
+        states held fixed. Then the reparameterized Jacobian applies to continuous actions.
+        Otherwise, wng uses the score form.
       uses_value: Φ uses the value predictions, so policy and value parameters share one metric.
-      resamples: K, the number of further actions drawn in each state.
+      resamples: K, the number of additional actions drawn in each state.
       clipped: policy gradients clip the actions to their bounds before Φ sees them, as the
-        environment does. Where an action is out of bounds, θ then moves nothing.
-      given_state: Φ begins with the first state, which is held fixed: what follows is compared in
-        the same states. Embeddings of actions need not say so.
+        environment does. Where an action is out of bounds, a change in θ then changes nothing.
+      given_state: the behavior starts with the first state, which is held fixed, so that the rest
+        is compared in the same states. Embeddings of actions do not need this.
     """
 
     fn: Callable[[Trajectory], Float[Array, " d"]]
@@ -120,7 +121,7 @@ EMBEDDINGS: Registry[Embedding] = Registry(
 
 
 def find_embedding(name: str) -> Embedding:
-    """The embedding called `name`, or a user's own given as `module:function`."""
+    """The embedding called `name`, or the function at `name` = `module:function`."""
     return as_embedding(EMBEDDINGS.find(name))
 
 

@@ -23,10 +23,10 @@ def check_choice(name: str, value: Any, choices: Iterable[str]) -> None:
 
 
 class Registry(dict[str, T | str]):
-    """Parts of one kind by name. Assign to it to add a part of your own.
+    """Parts of one kind by name. Assign to it to add your own part.
 
-    A value is the part itself, or the text `module:attribute` that says where it is: it is then
-    imported when it is first used, so the names are known without importing it.
+    A value is the part itself, or the text `module:attribute` that says where it is. Such a part is
+    imported when it is first used, so its name is known without importing it.
 
     Args:
       kind: what the parts are, for error messages.

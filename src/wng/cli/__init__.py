@@ -51,7 +51,7 @@ def summary(words: list[str]) -> str:
 
 
 def find_command(words: list[str]) -> tuple[str, list[str]] | None:
-    """The command that `words` begin with, and its flags; None if help is asked for instead."""
+    """The command that `words` begin with, and its flags; None if they ask for help instead."""
     for depth in range(3):
         typed = " ".join(words[:depth])
         if typed in COMMANDS:

@@ -102,6 +102,6 @@ def parse_seeds(text: str) -> list[int]:
         if match is None or (match[2] and int(match[2]) < int(match[1])):
             raise ValueError(f"--seeds must look like 0-4 or 0,3,7, got '{text}'.")
         if int(match[2] or match[1]) - int(match[1]) >= MOST:
-            raise ValueError(f"--seeds {part.strip()} are too many: at most {MOST} at once.")
+            raise ValueError(f"--seeds {part.strip()} has too many seeds: use at most {MOST}.")
         seeds += range(int(match[1]), int(match[2] or match[1]) + 1)
     return sorted(set(seeds))

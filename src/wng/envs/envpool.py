@@ -116,9 +116,9 @@ class EnvPoolRunner:
 
 
 class EnvPoolEpisodes:
-    """One episode in each environment, with a seed of its own; then the environment waits.
+    """One episode in each environment, with its own seed; then the environment waits.
 
-    EnvPool seeds an environment when it is made, so `reset` makes all of them anew. That takes a
+    EnvPool seeds an environment when it is made, so `reset` recreates all of them. That takes a
     few milliseconds for each, or a few percent of an episode of a thousand MuJoCo steps.
     """
 

@@ -35,7 +35,7 @@ def episode_returns(
 
 
 def episode_envs(env: str | ResolvedEnv, episodes: int, seed: int) -> Iterator[VectorEnv]:
-    """Make the environments of so many episodes, a batch at a time; the caller closes them."""
+    """Make the environments of `episodes` episodes, a batch at a time; the caller closes them."""
     if episodes < 1:
         raise ValueError(f"episodes must be at least 1, got {episodes}.")
     made = 0

@@ -15,11 +15,11 @@ class JaxEnv(Protocol):
     """An environment as pure functions, which become part of a compiled program.
 
     `reset` and `step` can be compiled, vmapped and scanned. The object itself holds no arrays and
-    is hashable, so it can be a static argument. `module:name` names one of your own; a Gymnasium
+    is hashable, so it can be a static argument. `module:name` names your own; a Gymnasium
     environment provides it as an attribute `jax_env`.
     """
 
-    max_episode_steps: int | None  # after so many steps, episodes are truncated
+    max_episode_steps: int | None  # episodes are truncated after this many steps
 
     def __hash__(self) -> int: ...
 

@@ -135,7 +135,7 @@ class DrawnJaxGym(JaxGym):
         self._drawn = False
 
     def render(self) -> np.ndarray | None:
-        """Draw the present state."""
+        """Draw the current state."""
         if self.render_mode is None:
             return None
         env: Any = self.jax_env

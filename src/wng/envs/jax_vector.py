@@ -17,7 +17,7 @@ class JaxEnvs(NamedTuple):
 
     states: State  # leaves [n, ...]
     observations: Float[Array, "n d"]
-    episodes: Int[Array, " n"]  # numbers of the present episodes
+    episodes: Int[Array, " n"]  # numbers of the current episodes
     steps: Int[Array, " n"]  # taken in them so far
     returns: Float[Array, " n"]  # sums of rewards so far
 

@@ -25,8 +25,8 @@ def find(env_id: Any, **kwargs: Any) -> tuple[gymnasium.Env, str]:
     """
     if not isinstance(env_id, str) or not env_id:
         raise ValueError(
-            f"an environment is given by its id, such as 'Hopper-v5', got {env_id!r}; register "
-            "your own environments with gymnasium.register."
+            f"env must be an environment id, such as 'Hopper-v5', got {env_id!r}; register your "
+            "own environments with gymnasium.register."
         )
     module, _, name = env_id.rpartition(":")
     if module:
@@ -116,8 +116,8 @@ def _unknown(env_id: str, name: str) -> str:
     if near is not None:
         return f"there is no environment {env_id!r}: did you mean {near!r}?"
     return (
-        f"there is no environment {env_id!r}: if another package registers it, put the package "
-        f"in the id, as in 'package:{name}'."
+        f"there is no environment {env_id!r}: if another package registers it, name that "
+        f"package in the id, as in 'package:{name}'."
     )
 
 

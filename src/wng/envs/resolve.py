@@ -83,7 +83,7 @@ def _resolve_gymnasium(env_id: str, backend: str) -> ResolvedEnv:
         jax_env: JaxEnv | None = getattr(env.unwrapped, "jax_env", None)
         if backend == "jax" and jax_env is None:
             raise ValueError(
-                f"'{full_id}' cannot run on backend 'jax': it is not written in JAX; leave the "
+                f"'{full_id}' cannot run on backend 'jax', because it is not written in JAX: use "
                 "backend 'auto'."
             )
         if backend in ("auto", "jax") and jax_env is not None:

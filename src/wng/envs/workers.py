@@ -161,7 +161,7 @@ class WorkerRunner:
             how = f"was killed by signal {-code}" if code and code < 0 else f"exited ({code})"
             raise RuntimeError(
                 f"worker {w}, with environments {first} to {last} of {self._id!r}, {how}: the "
-                "simulator may have crashed (see above), or memory run out (use fewer "
+                "simulator may have crashed (see above), or memory may have run out (use fewer "
                 "environments)."
             ) from error
 

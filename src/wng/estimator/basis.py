@@ -1,10 +1,10 @@
 r"""Basis functions h_1..h_M on behavior space, with gradients in closed form.
 
-The potential of the optimal transport field is sought in their span (eq. 9),
+The estimator looks for the potential of the optimal transport field in their span (eq. 9),
 
     f_u(x) = Σ_m α_m h_m(x),
 
-so a basis is anything with `values(X) -> [M, N]` and `gradients(X) -> [M, N, d]`.
+so a basis is any object with `values(X) -> [M, N]` and `gradients(X) -> [M, N, d]`.
 The estimate does not depend on the scale or on linear mixing of the h_m, only on their span.
 """
 
@@ -22,7 +22,7 @@ from wng.estimator.checks import check_count, check_key, check_positive, check_s
 
 
 class Basis(Protocol):
-    """What the estimator needs of a set of basis functions."""
+    """What the estimator needs from a set of basis functions."""
 
     @property
     def size(self) -> int:
@@ -91,11 +91,11 @@ def kernel_basis(
     """The paper's data-dependent basis: M samples Y_m and M coordinates i_m, drawn from the batch.
 
     Args:
-      key: chooses the samples and the coordinates.
+      key: random key that chooses the samples and the coordinates.
       X: behaviors, [N, d].
-      num_basis: M, the number of functions; the cost of all that follows is linear in it.
-      bandwidth: ℓ of the Gaussian kernel. By default the root-mean-square distance between the M
-        centers and the batch, so that the basis follows the scale of the data.
+      num_basis: M, the number of functions. The cost of a metric grows with it.
+      bandwidth: ℓ of the Gaussian kernel. The default is the root-mean-square distance between the
+        M centers and the batch, so that the basis adapts to the scale of the data.
       replace: draw centers with replacement; needed when M > N.
 
     Note:

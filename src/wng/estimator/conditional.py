@@ -1,8 +1,8 @@
 r"""A basis for models that map inputs to outputs: linear in the outputs, local in the inputs.
 
-For X = (s, y), inputs s that stay where they are and outputs y that θ moves, the distance meant is
-the mean over inputs of the distance between outputs *at the same input*, E_s W₂²(q(·|s), q'(·|s)).
-Its dual asks only for the gradient in y:  sup_f ∇_θE[f]ᵀu − ½E‖∇_y f‖².
+For X = (s, y), with fixed inputs s and outputs y that depend on θ, the relevant distance is the
+mean over inputs of the distance between outputs *at the same input*, E_s W₂²(q(·|s), q'(·|s)).
+Its dual needs only the gradient in y:  sup_f ∇_θE[f]ᵀu − ½E‖∇_y f‖².
 """
 
 from functools import partial
@@ -58,20 +58,21 @@ def conditional_basis(
 ) -> ConditionalBasis:
     r"""A basis for behaviors X = (s, y): `inputs` coordinates s held fixed, then outputs y.
 
-    The metric that it gives is the projection of E_s[(∂y/∂θ)ᵀ(∂y/∂θ)] onto moves of the outputs
-    that vary smoothly with the input, and equals it once there are as many centers as samples. Two
-    uses:
+    Its metric is the projection of E_s[(∂y/∂θ)ᵀ(∂y/∂θ)] onto moves of the outputs that vary
+    smoothly with the input. It equals that matrix once there are as many centers as samples. Two
+    uses are:
 
-    * regression: s the inputs, y the predictions; the metric estimates the Gauss-Newton matrix;
-    * a Gaussian policy: s the states, y = (μ(s), σ), in which W₂² is the squared Euclidean
-      distance. The functions then stand for k(s)·a_i and ½(a_i − μ_i)², integrated over the
-      actions in closed form, so no action noise enters.
+    * regression, where s is the input and y the prediction: the metric estimates the Gauss-Newton
+      matrix;
+    * a Gaussian policy, where s is the state and y = (μ(s), σ), in which W₂² is the squared
+      Euclidean distance. The functions then stand for k(s)·a_i and ½(a_i − μ_i)², integrated over
+      the actions in closed form, so they contain no action noise.
 
     Args:
-      key: chooses the centers among the samples.
+      key: random key that chooses the centers among the samples.
       X: behaviors, [N, d].
-      num_basis: largest M: one function of each output, and as many centers with one function of
-        each local output as there is room for, at most N.
+      num_basis: largest M: one function for each output, and as many centers (at most N), each with
+        one function for each local output, as there is room for.
       inputs: number of leading coordinates that are held fixed.
       constant: number of trailing outputs that do not depend on the input, such as σ.
     """
@@ -83,7 +84,7 @@ def conditional_basis(
     if outputs < 1:
         raise ValueError(
             f"inputs={inputs} leaves no outputs of behaviors with {X.shape[1]} dimensions: X must "
-            "be inputs next to outputs, and inputs the number of the former."
+            "hold inputs followed by outputs, and inputs must be the number of the former."
         )
     if num_basis < outputs:
         raise ValueError(

@@ -18,7 +18,7 @@ from wng.estimator.checks import check_count, check_positive
 
 
 class DampingState(NamedTuple):
-    """What the control of ε remembers between steps."""
+    """State of the control of ε between steps."""
 
     value: Float[Array, ""]
     steps: Int[Array, ""]
@@ -38,13 +38,13 @@ class Damping:
     Args:
       initial: ε at the first step, or its multiple of λ_max(Ĝ) with `relative`.
       relative: multiply by the largest eigenvalue of Ĝ (of the rescaled Ĝ with `rescale`), so that
-        ε follows the scale of the behaviors and of the parameters.
+        ε adapts to the scale of the behaviors and of the parameters.
       every: number of steps between adaptations; 0 keeps the value fixed. The paper uses 5.
       factor: factor by which adaptation lowers ε, and by whose inverse it raises ε.
       low, high: the range of the reduction ratio in which the value stays.
       minimum, maximum: bounds of ε (of its multiple of λ_max with `relative`).
-      step_size: length of the step against the direction that the reduction ratio measures, for
-        `scale_by_wasserstein`; set it to the learning rate that follows in the chain.
+      step_size: factor of the direction in the step for which the reduction ratio is measured. Set
+        it to the learning rate that follows in the chain.
     """
 
     initial: float = 1e-3

@@ -2,7 +2,7 @@ r"""Fisher-vector products and damped conjugate-gradient solves: the geometry of
 
     F = E[s sᵀ],   s = ∇_θ log q_θ(X),   KL(q_θ, q_{θ+u}) = ½ uᵀFu + o(‖u‖²)
 
-estimated over N samples; never formed, one JVP and one VJP a product.
+F is estimated from N samples and never formed: a product takes one JVP and one VJP.
 """
 
 from collections.abc import Callable
@@ -50,7 +50,7 @@ def fisher_solve(
       params: θ, any pytree of floating-point arrays.
       g: gradient, flat [p].
       damping: ε > 0.
-      iterations: largest number of products with F.
+      iterations: maximum number of products with F.
       tolerance: stop once the residual is below this share of ‖g‖.
     """
     check_positive(damping, "damping")
@@ -73,8 +73,8 @@ def _product(
     log_prob, jvp = jax.linearize(lambda theta: log_prob_fn(unravel(theta)), flat)
     if log_prob.ndim != 1:
         raise ValueError(
-            "log_prob_fn(params) must have shape [samples], one number a sample, got shape "
-            f"{list(log_prob.shape)}."
+            "log_prob_fn(params) must have shape [samples], one number for each sample, got "
+            f"shape {list(log_prob.shape)}."
         )
     vjp = jax.linear_transpose(jvp, flat)
 

@@ -2,8 +2,8 @@ r"""The Jacobian J of the basis' expectations, three ways (eqs. 10 and 14).
 
     J_{m,·} = ∇_θ E_{q_θ}[h_m(X)]      [M, p]
 
-It is all that the metric needs to know about how parameters move behaviors. Which form applies
-depends on what is known about the behaviors:
+J contains everything that the metric needs to know about how parameters move behaviors. Which form
+applies depends on what is known about the behaviors:
 
 | known                               | function                |
 |-------------------------------------|-------------------------|
@@ -67,8 +67,8 @@ def jacobian_reparam(
     """J_m = (1/N) Σ_n ∇_x h_m(X_n)ᵀ ∂_θ B_θ(Z_n)   (eq. 10, left).
 
     Args:
-      basis: M basis functions; treated as constants, even when drawn from X.
-      behavior_fn: θ ↦ X [N, d], the noise Z held fixed. Differentiable.
+      basis: M basis functions, treated as constants even if they are drawn from X.
+      behavior_fn: θ ↦ X [N, d] with the noise Z held fixed. Must be differentiable.
       params: θ, any pytree of floating-point arrays.
     """
     _, pullback = behaviors_and_pullback(behavior_fn, params)
@@ -87,11 +87,11 @@ def jacobian_score(
     Args:
       basis: M basis functions.
       X: behaviors [N, d], independent samples from q_θ.
-      log_prob_fn: θ ↦ log q_θ(X_n) [N]. When X = Φ(τ) is any function of a trajectory, the
-        trajectory's Σ_t log π_θ(a_t|s_t) serves (the rest of its score does not depend on θ).
+      log_prob_fn: θ ↦ log q_θ(X_n) [N]. If X = Φ(τ) is any function of a trajectory, use the
+        trajectory's Σ_t log π_θ(a_t|s_t) (the rest of its score does not depend on θ).
       params: θ, any pytree of floating-point arrays.
-      weights: importance weights q_θ(X_n)/q(X_n), when X was sampled from another q. The
-        baseline is then the weighted mean, and the estimate biased by O(1/N).
+      weights: importance weights q_θ(X_n)/q(X_n), if X was sampled from another q. The baseline
+        is then the weighted mean, and the estimate is biased by O(1/N).
 
     Note:
       Subtracting the batch mean h̄_m lowers the variance; N−1 instead of the paper's N keeps the
@@ -133,9 +133,9 @@ def jacobian_perturbation(
 
     Args:
       basis: M basis functions.
-      X: behaviors [N, d], X_n being that of the perturbed parameters θ̃_n.
+      X: behaviors [N, d]; X_n is that of the perturbed parameters θ̃_n.
       noise: θ̃_n − θ, [N, p], drawn from N(0, σ²I); antithetic pairs are fine.
-      sigma: standard deviation σ of the noise, one number or one for each parameter.
+      sigma: standard deviation σ of the noise, as one number or one number for each parameter.
 
     Note:
       The paper divides by Nσ with σ "a variance" in one place and a standard deviation in another;

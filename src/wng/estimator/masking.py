@@ -1,4 +1,4 @@
-"""Parameters that wrappers of optax, such as `optax.masked`, hide."""
+"""Parameters that optax wrappers, such as `optax.masked`, hide."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ import optax
 
 
 def fill_masked(visible: Any, params: Any) -> Any:
-    """The parameters in `visible`, and those of `params` where `optax.masked` has hidden them.
+    """The parameters in `visible`, with those that `optax.masked` has hidden taken from `params`.
 
     Args:
       visible: pytree in which `optax.MaskedNode` stands for hidden parameters.

@@ -7,14 +7,14 @@ The paper solves (Ĝ + εI)⁻¹g by the Woodbury identity (eq. 12),
     ĝ^W = (g − Jᵀ(JJᵀ + εL)†Jg) / ε,
 
 which subtracts two nearly equal vectors: in float32 the component in the row space of J is lost
-once ε is small against the eigenvalues of Ĝ. Here the eigendecomposition Ĝ = QᵀΛQ is formed, in
-float64 whatever the input, and the solve is
+once ε is small compared with the eigenvalues of Ĝ. This module forms the eigendecomposition
+Ĝ = QᵀΛQ, in float64 whatever the input, and the solve is
 
     ĝ^W = (g − QᵀQg)/ε + Qᵀ (Λ + ε)⁻¹ Qg,
 
 whose two terms are orthogonal: nothing cancels. Memory is O(Mp), time O(M²(Nd + p)).
 
-The metric is a constant to automatic differentiation, as every preconditioner here is.
+Automatic differentiation treats the metric as a constant, like every preconditioner in wng.
 """
 
 from collections.abc import Callable
@@ -93,7 +93,7 @@ class WassersteinMetric(eqx.Module):
       X: behaviors [N, d] sampled from q_θ.
       J: Jacobian of the basis' expectations, [M, p]; see `wng.estimator.jacobian`.
       rescale: replace the damping εI by ε·diag(1/d), d_j = 1/(√Ĝ_jj + 1e-8), as in the paper's
-        released code: parameters that move behavior little are damped less.
+        released code: parameters that hardly move behavior are damped less.
 
     Attributes:
       spectrum: the eigendecomposition that `solve` uses; `spectrum.eigenvalues`, descending, are

@@ -11,7 +11,7 @@ from wng.estimator.damping import Damping, DampingState, reduction_ratio
 
 
 class Metric(Protocol):
-    """What `precondition` asks of a metric G."""
+    """What `precondition` needs from a metric G."""
 
     def solve(self, g: Float[Array, " p"], damping: Array) -> Float[Array, " p"]:
         """(G + εI)⁻¹ g."""

@@ -26,7 +26,7 @@ MAKE_METRIC = (
 
 
 class ScaleByMetricState(NamedTuple):
-    """State of `scale_by_metric` and `scale_by_wasserstein`. All counters count steps."""
+    """State of `scale_by_metric` and `scale_by_wasserstein`. All counters are numbers of steps."""
 
     damping: Any  # a DampingState, or a TuningState with damping=None
     epsilon: Float[Array, ""]  # ε of the last step
@@ -42,12 +42,12 @@ def scale_by_metric(
     *,
     empty: Callable[[Any], Metric] | None = None,
 ) -> optax.GradientTransformationExtraArgs:
-    """Replace a gradient by its natural gradient in a metric of your own.
+    """Replace a gradient by its natural gradient in any metric that you define.
 
     g ↦ (G + εI)⁻¹ g
 
-    Chain it before an optimizer and give `update` the metric of the present batch, as a function
-    of the parameters that is called only when the metric is refreshed::
+    Chain it before an optimizer and give `update` the metric of the current batch, as a function
+    of the parameters, which is called only when the metric is refreshed::
 
         tx.update(grads, state, params, metric_fn=metric_fn)
 
@@ -58,21 +58,21 @@ def scale_by_metric(
     Args:
       damping: ε, or a `wng.Damping` (relative to the metric, or adaptive). An adaptive one needs
         two more arguments of `update`: value, the loss of this batch, and value_fn, which maps
-        parameters to that loss. None tunes ε and the length of the step by themselves, see
+        parameters to that loss. None tunes ε and the length of the step automatically, see
         `scale_by_wasserstein`.
-      refresh_every: number of steps for which one metric serves. With more than 1 the metric is
-        part of the state.
-      empty: maps parameters to a metric with the shapes and types that `metric_fn` returns.
-        Needed with refresh_every > 1 only.
+      refresh_every: number of steps for which one metric is used. If it is more than 1, the metric
+        is part of the state.
+      empty: function from parameters to a metric with the shapes and types that `metric_fn`
+        returns. Needed only if refresh_every > 1.
 
     Returns:
       An `optax.GradientTransformationExtraArgs` that works inside jit, scan and vmap.
 
     Note:
-      * The Euclidean gradient is used where ⟨g, G⁻¹g⟩ ≤ 0, and where relative damping meets a
-        metric that is zero.
+      * The Euclidean gradient is used if ⟨g, (G + εI)⁻¹g⟩ ≤ 0, and if the damping is relative and
+        the metric is zero.
       * A step whose gradient, loss or direction is not finite is dropped (a zero update) and
-        counted; an adaptive ε is raised then.
+        counted; an adaptive ε then rises.
     """
     control = None if damping is None else as_damping(damping)
     check_count(refresh_every, "refresh_every", 1)
@@ -182,15 +182,15 @@ def scale_by_wasserstein(
         tx.update(grads, state, params, key=key, behavior_fn=f)
         tx.update(grads, state, params, key=key, behaviors=X, log_prob_fn=lp)
 
-    where f(params) is X [N, d], differentiable, or lp(params) is log q_θ(X) [N].
+    Here f(params) is X [N, d] and differentiable, and lp(params) is log q_θ(X) [N].
 
     The learning rate means what it means for SGD: a rate that suits SGD suits this. A large ε gives
-    SGD's step, a small one equalizes the speed of all directions that Ĝ sees and trusts that the
-    others are flat. By default ε and the gain γ tune themselves at each step, from the gradient
-    after the last step: where the slope along the last direction shrank faster than the slope along
-    the last gradient, ε rises; where more of the slope is left than a quarter, γ rises, up to 100;
-    where less is left, γ falls. A step that went beyond twice the lowest point of its line is taken
-    back to that point. The first step is in no direction longer than SGD's.
+    SGD's step; a small ε equalizes the speed of all directions that Ĝ sees and trusts that the
+    others are flat. By default, ε and the gain γ are tuned at each step from the gradient after the
+    last step. If the slope along the last direction shrank faster than the slope along the last
+    gradient, ε rises. If more than a quarter of the slope is left, γ rises, up to 100; if less is
+    left, γ falls. If a step went beyond twice the distance to the lowest point of its line, it is
+    taken back to that point. The first step is in no direction longer than SGD's.
 
     Args:
       num_basis: M, the rank of the metric.
@@ -200,28 +200,29 @@ def scale_by_wasserstein(
         parameters to that loss.
       basis: fixed basis, such as `polynomial_basis`, in place of the kernel basis that is drawn
         from the behaviors with `key`; `num_basis`, `bandwidth` and `key` then have no effect.
-      bandwidth: bandwidth of the kernel; by default the root-mean-square distance of behaviors.
+      bandwidth: bandwidth of the kernel. The default is the root-mean-square distance between
+        behaviors.
       rescale: diagonal rescaling of the damping, see `WassersteinMetric`.
-      refresh_every: number of steps for which one metric serves. Its eigendecomposition,
-        (M + 1)·p numbers, is then part of the state.
+      refresh_every: number of steps for which one metric is used. If it is more than 1, its
+        eigendecomposition, (M + 1)·p numbers, is part of the state.
 
     Returns:
       An `optax.GradientTransformationExtraArgs` that works inside jit, scan and vmap. By default
       its state holds 3p numbers.
 
     Note:
-      * The paper has no γ, and adapts ε by the reduction ratio of the loss: that is
-        `wng.Damping(1e-5, every=5)`. The default needs no loss.
-      * The rule expects SGD to follow; clipping and schedules may stand between. Once the
-        parameters have moved otherwise than against the direction (momentum, Adam), γ is the
-        largest that makes no step longer than SGD's in any direction, and only ε is tuned. Such
-        optimizers often gain more from a `Damping`.
-      * With a `Damping`, gradients outside the row space of J are scaled by 1/ε where p > M:
-        choose ε with the learning rate in mind, clip after, or make ε relative to the metric.
-      * Fallbacks and dropped steps are those of `scale_by_metric`, except that the default takes
-        the last step back where it drops one. (Behaviors that are not finite raise an error outside
-        jit, where their values are known.)
-      * Where there are fewer than M samples, basis functions repeat, which changes nothing.
+      * The paper has no γ, and adapts ε by the reduction ratio of the loss, as
+        `wng.Damping(1e-5, every=5)` does. The default needs no loss.
+      * The default rule expects SGD to follow in the chain, possibly after clipping and schedules.
+        Once the parameters have not moved straight against the direction (because of momentum or
+        Adam), γ is the largest value that makes no step longer than SGD's in any direction, and
+        only ε is tuned. Such optimizers often gain more from a `Damping`.
+      * With a `Damping` and p > M, gradients outside the row space of J are scaled by 1/ε: choose
+        ε with the learning rate in mind, clip afterward, or make ε relative to the metric.
+      * Fallbacks and dropped steps are those of `scale_by_metric`, except that the default rule
+        also takes back the previous step when it drops one. (Outside jit, where their values are
+        known, behaviors that are not finite raise an error.)
+      * If there are fewer than M samples, basis functions repeat, which changes nothing.
 
     References:
       Moskovitz et al., Efficient Wasserstein Natural Gradients for Reinforcement Learning,
@@ -288,7 +289,8 @@ def scale_by_wasserstein(
             else:
                 if behaviors is None or log_prob_fn is None:
                     raise ValueError(
-                        f"scale_by_wasserstein needs more of update(): pass {MAKE_METRIC}."
+                        "scale_by_wasserstein needs more arguments to update(): pass "
+                        f"{MAKE_METRIC}."
                     )
                 X = check_samples(behaviors, "behaviors")
                 h = make_basis(X)

@@ -4,7 +4,7 @@ r"""Damping and gain that tune themselves: the default of `scale_by_wasserstein`
 
 The eigenvalues of the matrix before g lie between γ and γ(1 + 1/κ), so d tends to γg as κ grows: a
 path from the natural gradient to SGD, at SGD's learning rate. κ and γ follow from two numbers. With
-g_t the present gradient, g_{t−1} and d_{t−1} the last gradient and direction,
+g_t the current gradient, g_{t−1} and d_{t−1} the last gradient and direction,
 
     u(v) = 1 − ⟨g_t, v⟩ / ⟨g_{t−1}, v⟩
 

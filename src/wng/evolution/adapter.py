@@ -1,4 +1,4 @@
-"""Our strategies behind the interface of evosax, so that code written for it runs them."""
+"""wng's strategies with the interface of evosax, so that code written for evosax can use them."""
 
 from collections.abc import Callable
 from typing import Any
@@ -25,7 +25,8 @@ class EvosaxAdapter:
 
     Args:
       strategy: Any strategy, such as `wng.WSNES(solution, population=50)`.
-      behavior_fn: Function from the population to behaviors [N, d]; by default the parameters.
+      behavior_fn: Function from the population to behaviors [N, d]. The default returns the
+        parameters.
     """
 
     default_params = None  # settings belong to the strategy
@@ -39,7 +40,7 @@ class EvosaxAdapter:
     def init(self, key: PRNGKeyArray, mean: Any, params: Any = None) -> State:
         """Return the state before the first generation, with θ at `mean`.
 
-        All random numbers follow from `key`; the keys of `ask` and `tell` are not used.
+        `key` determines all random numbers; the keys of `ask` and `tell` are not used.
         """
         copies = jax.tree.map(lambda x: jnp.stack([x] * self.population_size), mean)
         size = jax.eval_shape(self.behavior_fn, copies).shape[1]

@@ -134,7 +134,7 @@ def find_backend(env: ResolvedEnv, backend: str) -> str:
     if parts.get(backend, env) is None:
         raise ValueError(
             f"'{env.spec.id}' cannot run on backend '{backend}': its environment has no attribute "
-            f"'{ATTRIBUTES[backend]}'; leave the backend 'auto'."
+            f"'{ATTRIBUTES[backend]}'; use backend 'auto'."
         )
     return backend
 

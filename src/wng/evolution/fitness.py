@@ -4,7 +4,7 @@ r"""From returns to a gradient.
 
 is an unbiased estimate of ∇_θ E[F(θ + σε)] for any F that does not depend on the sample; σ is a
 standard deviation (the paper calls it a variance in one place, and divides by Nσ). F is a return
-on a scale of its own: standardized, or replaced by its rank.
+on a fixed scale: standardized, or replaced by its rank.
 
 Members whose return is not finite are left out everywhere: `kept` is False for them.
 """

@@ -98,7 +98,7 @@ class Rule:
         past, empty = (jax.tree.map(lambda x: x.shape, tree) for tree in (state.past, empty))
         if past != empty:
             raise ValueError(
-                f"behaviors have length {X.shape[1]}, which is not the length of those told "
+                f"behaviors have length {X.shape[1]}, unlike those that tell() received "
                 "before: use one embedding for all generations."
             )
         kept = jnp.isfinite(returns) & jnp.isfinite(X).all(axis=1)

@@ -13,7 +13,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 MEMBERS, FRESH, FIXED, BASIS, RESTART = range(5)  # purposes of the keys of a strategy
 LANES = 16  # float32 numbers in the widest vector register
 Sigma = float | Float[Array, ""] | Float[Array, " p"]  # one number, or one for each parameter
-BLOCK = 2**23  # numbers in a block of members that are made again
+BLOCK = 2**23  # numbers in a block of regenerated members
 
 
 def key_for(key: PRNGKeyArray, purpose: int, generation: int | Array) -> PRNGKeyArray:
@@ -62,7 +62,7 @@ def members(
 
 
 class Noise(NamedTuple):
-    """θ̃_n − θ of all members: an array, or made again in blocks, so that it is never held whole."""
+    """θ̃_n − θ of all members: an array, or regenerated in blocks so that it is never held whole."""
 
     rows: Callable[[int | Array], Float[Array, "B p"]]  # B of them, from a number on
     kept: Bool[Array, " N"]  # others count as 0

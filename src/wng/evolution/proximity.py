@@ -44,15 +44,15 @@ class Proximity:
     needs_behaviors = False
 
     def empty(self, config: StrategyConfig, dim: int) -> Any:
-        """Make the past before the first generation, a pytree; behaviors have length `dim`."""
+        """Make the empty memory of past behaviors, a pytree; behaviors have length `dim`."""
         return None
 
     def memory_size(self, config: StrategyConfig, dim: int) -> dict[str, int]:
-        """Count the numbers in memory, by the setting that has to be lowered if they are many."""
+        """Count the numbers in memory, by the setting to lower if they are too many."""
         return {}
 
     def fitness(self, config: StrategyConfig, past: Any, keys: Keys, sample: Sample) -> Fitness:
-        """Return the fitness of each member, the distance to the past, and the new past."""
+        """Return the fitness of each member, the distance to the past, and the updated memory."""
         return sample.returns, jnp.zeros(()), past
 
 

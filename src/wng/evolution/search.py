@@ -28,7 +28,7 @@ class Search:
         return optax.adam(config.learning_rate)
 
     def start(self, config: StrategyConfig, center: Vector) -> Vector | None:
-        """Return σ of each parameter before the first generation; None if it never changes."""
+        """Return the initial σ of each parameter, or None if σ never changes."""
         return None
 
     def step(
@@ -77,8 +77,8 @@ class _Wasserstein(_Fisher):
     """The natural step in the Wasserstein metric, damped by the Fisher metric.
 
     In (θ, σ) the Wasserstein metric is the identity, so a step of ĝ has the length of ĝ, which
-    grows as 1/σ when returns are on a scale of their own. So lengths are measured in units of the
-    present scale of the distribution, s = √(mean σ²): the metric is I/s². In it, though, a
+    grows as 1/σ, because the returns have a fixed scale. So lengths are measured in units of the
+    current scale of the distribution, s = √(mean σ²): the metric is I/s². In it, though, a
     coordinate with σ_i ≪ s would move by many times σ_i, on the noise of its estimate alone. The
     Fisher metric, which bounds a step by σ_i, damps that: (G_W/s² + cG_F)/(1 + c), c being
     `search_damping`. The 1 + c lets θ move as in separable NES where all σ are equal.

@@ -1,9 +1,9 @@
 r"""Evolution strategies with ask and tell, for any black box and any pytree of parameters.
 
-A strategy perturbs its parameters, θ̃_n = θ + σε_n, is told how good each member was and how it
-behaved, and moves θ. Three choices say how: the *proximity* (a distance to earlier behaviors that
-is added to the fitness), the *geometry* (the metric that turns the gradient into a direction) and
-the *search* (whether σ learns, too).
+A strategy perturbs its parameters, θ̃_n = θ + σε_n, learns how good each member was and how it
+behaved, and moves θ. Three choices determine how: the *proximity* (a distance to earlier behaviors
+that is added to the fitness), the *geometry* (the metric that turns the gradient into a direction)
+and the *search* (whether and how σ learns, too).
 """
 
 import dataclasses
@@ -27,12 +27,12 @@ from wng.runs.settings import check_names, numbers_of
 
 
 class Strategy:
-    """An evolution strategy; `wng.ES`, `wng.WNES`, … are points on its axes.
+    """An evolution strategy; `wng.ES`, `wng.WNES`, … are combinations with a name.
 
     Args:
-      params: θ at the start, any pytree of floating-point arrays.
-      config: Settings; by default `defaults`, those of the class.
-      optimizer: Any optax optimizer, in place of Adam (or of plain steps, if σ learns); it is given
+      params: Initial θ, any pytree of floating-point arrays.
+      config: Settings. The default is `defaults`, those of the class.
+      optimizer: Any optax optimizer, in place of Adam (or of plain steps, if σ learns); it receives
         −Δθ.
       basis: Fixed basis, such as `wng.polynomial_basis`, in place of a kernel basis.
       bounds: Lowest and highest parameters, each a number or a pytree like `params`. Members and θ
@@ -101,8 +101,8 @@ class Strategy:
           behavior_size: d, the length of a behavior. Needed only if `tell` runs inside
             `jax.lax.scan` and the strategy remembers behaviors: the state must then have its
             final shape from the start.
-          params: θ at the start, by default the one the strategy was made with; clipped to the
-            bounds.
+          params: Initial θ, clipped to the bounds. The default is the one passed to the
+            constructor.
         """
         check_key(key)
         past = None
@@ -126,19 +126,20 @@ class Strategy:
         like = self._unravel(self._flat)
         trees = jax.tree.structure(params), jax.tree.structure(like)
         if trees[0] != trees[1] or jax.tree.map(jnp.shape, params) != jax.tree.map(jnp.shape, like):
-            raise ValueError("params must be a pytree like the one the strategy was made with.")
+            raise ValueError("params must be a pytree like the one passed to the constructor.")
         flat = ravel_pytree(params)[0].astype(self._flat.dtype)
         bounds = self._rule.bounds
         return flat if bounds is None else bounds.clip(flat)
 
     def params(self, state: State) -> Any:
-        """Return θ as a pytree like the one the strategy was made with."""
+        """Return θ as a pytree like the one passed to the constructor."""
         return self._unravel(state.center)
 
     def best(self, state: State) -> tuple[Any, Array]:
         """Return the member with the highest return so far, as a pytree, and that return.
 
-        Before the first `tell`, θ and −∞. Where returns are noisy, `params` is the better choice.
+        Before the first `tell`, these are θ and −∞. If returns are noisy, `params` is the better
+        choice.
         """
         return self._unravel(state.best), state.best_return
 
@@ -160,9 +161,9 @@ class Strategy:
 
         Args:
           state: State that `ask` returned.
-          candidates: Members that were evaluated: those of `ask`, changed if need be (for
-            example clipped to bounds). None stands for those of `ask` unchanged, which are then
-            made again in blocks, so that they need not fit into memory together.
+          candidates: Members that were evaluated: those of `ask`, possibly changed (for example,
+            clipped to bounds). None stands for those of `ask` unchanged, which are then
+            regenerated in blocks, so that they need not fit in memory together.
           returns: One number for each member. Members whose return or behavior is not finite are
             dropped and counted.
           behaviors: One vector for each member; used only if `needs_behaviors`.
@@ -183,10 +184,10 @@ class Strategy:
     def tell_block(
         self, states: State, returns: Float[Array, "S N"], behaviors: Float[Array, "S N d"]
     ) -> tuple[State, Metrics]:
-        """Like `tell` for S searches at once, of the members of `ask` unchanged.
+        """Do what `tell` does for S searches at once, with the members of `ask` unchanged.
 
-        All arrays, also those in `states`, have a leading axis. `states` must come from `init` with
-        a `behavior_size`.
+        All arrays, including those in `states`, have a leading axis of length S. `states` must come
+        from `init` with a `behavior_size`.
         """
         X = jnp.asarray(behaviors, float)[..., : None if self.needs_behaviors else 0]
         return self._programs.learn_block(self._numbers, states, jnp.asarray(returns, float), X)

@@ -60,7 +60,7 @@ class EvolutionTrainer:
         horizon = config.horizon or spec.max_episode_steps
         if not horizon:
             raise ValueError(
-                f"'{spec.id}' has no time limit: set the length of episodes, --horizon."
+                f"'{spec.id}' has no time limit: set the length of episodes with --horizon."
             )
         self.horizon = min(horizon, spec.max_episode_steps or horizon)
         bounds = spec.discrete, spec.action_low, spec.action_high
@@ -201,9 +201,9 @@ class EvolutionTrainer:
         self.iteration, self.steps, self.fruitless = (info[name] for name in COUNTERS)
         if info["simulator"] != self._simulator:
             return (
-                f"earlier episodes ran on backend '{info['simulator']}' and the next ones run on "
-                f"'{self._simulator}', whose initial states and rounding differ: name the backend "
-                "with --backend to keep it."
+                f"earlier episodes ran on backend '{info['simulator']}', but the next ones run on "
+                f"'{self._simulator}', whose initial states and rounding differ: to keep the "
+                "earlier backend, name it with --backend."
             )
         return None if info["block"] == self.block else other_block(self.seed)
 

@@ -53,7 +53,7 @@ def cores() -> list[int]:
 
 
 class Worker:
-    """A process that trains one job after another; what it has compiled serves the next."""
+    """A process that trains one job after another and reuses its compiled programs."""
 
     def __init__(self, folder: str, core: int | None, environment: Mapping[str, str]):
         self._folder = Path(folder)  # which the folders of jobs are relative to

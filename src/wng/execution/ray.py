@@ -1,4 +1,4 @@
-"""Work on a Ray cluster, behind the interface of `wng.runs.executor`."""
+"""Run work on a Ray cluster, with the interface of `wng.runs.executor`."""
 
 import contextlib
 import os
@@ -19,12 +19,12 @@ PATIENCE = 120.0  # seconds that a worker may take to start
 
 
 class RayExecutor:
-    """A Ray cluster, on which each object is an actor with one core.
+    """An executor on a Ray cluster: each placed object is an actor with one core.
 
     Args:
-      address: address of a cluster, such as "auto" or "10.0.0.1:6379". By default one is started
-        for this process alone, which listens on the loopback interface only.
-      cores: number of cores of the cluster that is started here; by default all.
+      address: address of a cluster, such as "auto" or "10.0.0.1:6379". If it is empty, wng starts a
+        cluster for this process alone, which listens on the loopback interface only.
+      cores: number of cores of the cluster that wng starts. The default is all cores.
     """
 
     remote = True
@@ -34,7 +34,7 @@ class RayExecutor:
         self._where = f"the Ray cluster at {address}" if address else "the Ray cluster"
         if ray.is_initialized():
             raise ValueError(
-                "this process is connected to a Ray cluster already: close that executor first, or "
+                "this process is already connected to a Ray cluster: close that executor first, or "
                 "call ray.shutdown()."
             )
         how: dict[str, Any] = {"address": address}
@@ -57,7 +57,8 @@ class RayExecutor:
         if not address and not ray.util.get_node_ip_address().startswith("127."):
             ray.shutdown()
             raise RuntimeError(
-                "Ray would listen to other machines: start a cluster and pass --ray-address."
+                "Ray would accept connections from other machines: start a cluster yourself and "
+                "pass --ray-address."
             )
         self._actor = ray.remote(num_cpus=1)(_Holder)
         self._placed: list[_Remote] = []
@@ -118,8 +119,8 @@ class RayExecutor:
             why = " ".join(str(error).split())[:200]
             return LostError(
                 f"a worker on {self._where} was lost: memory may have run out, the simulator may "
-                f"have crashed, its machine may be gone, or have no wng ({type(error).__name__}: "
-                f"{why})."
+                f"have crashed, its machine may be gone, or wng may not be installed there "
+                f"({type(error).__name__}: {why})."
             )
 
     def release(self, objects: Sequence[Any]) -> None:
@@ -231,5 +232,5 @@ def make_executor(name: ExecutorName, address: str = "") -> Executor:
     if name == "ray":
         return RayExecutor(address)
     if address:
-        raise ValueError("--ray-address is of use with --executor ray only: add that.")
+        raise ValueError("--ray-address needs --executor ray: add it, or leave out --ray-address.")
     return LocalExecutor()

@@ -1,4 +1,4 @@
-"""What the environments did, as arrays: a rollout, and the batch that is learned from."""
+"""A rollout of the environments as arrays, and the batch that the learner uses."""
 
 from typing import Any, NamedTuple
 
@@ -44,7 +44,7 @@ class Batch(NamedTuple):
 
 
 class Data(NamedTuple):
-    """All that a step has to work with."""
+    """Everything that a step uses."""
 
     batch: Batch
     windows: Windows  # stretches of the rollout that behaviors are taken from

@@ -85,7 +85,7 @@ class Behaviors:
             )
         if self._forced and not self.embedding.of_actions:
             raise ValueError(
-                f"jacobian=reparam needs an embedding of actions, and '{self._name}' looks at "
+                f"jacobian=reparam needs an embedding of actions, but '{self._name}' looks at "
                 "states or rewards: use --jacobian score (or auto)."
             )
         if self.embedding.uses_value and not self.reparam:

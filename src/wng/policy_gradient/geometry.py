@@ -50,7 +50,7 @@ class Geometry(abc.ABC):
     needs_behaviors = False  # whether the metric depends on the embedding Φ
 
     def suited(self, discrete: bool, embedding: Embedding) -> "Geometry":
-        """The geometry for these actions and behaviors: this one, unless it stands for several."""
+        """The geometry to use for these actions and behaviors, by default this one."""
         return self
 
     def check(self, problem: Problem) -> None:
@@ -161,8 +161,8 @@ class WassersteinExact(Fisher):
             )
         if not self.applies(problem.behaviors.embedding):
             raise ValueError(
-                f"geometry=wasserstein-exact is the closed form for actions, and the embedding "
-                f"'{problem.config.embedding}' is something else: use --geometry wasserstein."
+                f"geometry=wasserstein-exact is the closed form for actions, but the embedding "
+                f"'{problem.config.embedding}' is not one of actions: use --geometry wasserstein."
             )
 
     @staticmethod

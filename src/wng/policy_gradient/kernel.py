@@ -60,13 +60,13 @@ class Kernel(Geometry):
             return
         if problem.behaviors.embedding != find_embedding("state-action"):
             raise ValueError(
-                f"basis=policy sees the actions in each state, and the embedding is "
+                "basis=policy needs the state and the action, but the embedding is "
                 f"'{config.embedding}': use --embedding state-action, or --basis kernel."
             )
         if config.num_basis < self.coordinates(problem):
             raise ValueError(
-                f"basis=policy has a function for each of the {self.coordinates(problem)} outputs "
-                f"of the policy: raise num_basis={config.num_basis}."
+                f"basis=policy needs a function for each of the {self.coordinates(problem)} "
+                f"outputs of the policy: raise num_basis={config.num_basis}."
             )
 
     def metric(
@@ -124,7 +124,7 @@ class Kernel(Geometry):
         return WassersteinMetric(basis, X, pullback(basis), rescale=config.rescale).spectrum
 
     def transform(self, problem: Problem) -> optax.GradientTransformation:
-        """The natural gradient in a metric that serves `refresh_every` minibatches."""
+        """The natural gradient in a metric that is used for `refresh_every` minibatches."""
         config = problem.config
 
         def empty(params: Any) -> LowRank:

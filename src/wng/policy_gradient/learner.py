@@ -1,4 +1,4 @@
-"""The one compiled update that serves every method."""
+"""The one compiled update that every method uses."""
 
 from collections.abc import Callable, Hashable
 from functools import partial

@@ -101,7 +101,7 @@ LIKE = dict.fromkeys(("wasserstein-exact", "wasserstein-auto"), "wasserstein")
 
 
 def nearest_method(**axes: str) -> str:
-    """The method whose presets suit a combination of your own: same geometry, step, proximity."""
+    """The named method nearest to a combination: same geometry, then step, then proximity."""
     asked = METHODS["pg"].axes | {name: value for name, value in axes.items() if value}
 
     def agreement(name: str) -> list[bool]:
@@ -117,7 +117,7 @@ def nearest_method(**axes: str) -> str:
 def preset(name: str, settings: Settings = "tuned", env: str = "", **overrides: Any) -> Config:
     """The configuration of a method, with fields to override; no preset depends on `env`.
 
-    Settings are tuned (what measured best here), paper (the paper's text) or released (its code).
+    Settings are tuned (best in our measurements), paper (the paper's text) or released (its code).
     """
     method = find_method(name, METHODS)
     check_preset(settings)

@@ -1,4 +1,4 @@
-"""What the three axes are applied to: settings, sizes, behaviors, and the chosen axis objects."""
+"""The problem that the three axes apply to: settings, sizes, behaviors, and the axis objects."""
 
 import copy
 import math
@@ -31,8 +31,8 @@ class Problem:
     The kernel metric sees `behaviors` of `num_windows` windows, the Wasserstein penalty sees
     `penalty_behaviors`, and `control` chooses the damping ε. `action_bounds` are the lowest and the
     highest actions, to which the environment clips. Inside a compiled program, numbers in `config`
-    may be arguments of the program: what is compiled depends on `shape` alone, in which they are 0
-    or 1.
+    may be arguments of the program. The program itself depends only on `shape`, where these numbers
+    are 0 or 1.
     """
 
     def __init__(

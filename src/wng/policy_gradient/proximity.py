@@ -35,7 +35,7 @@ from wng.runs.settings import check_memory
 
 
 class Proximity:
-    """No proximity term: the base class, whose methods the others override where they differ."""
+    """The base class, which has no proximity term; subclasses override the methods that differ."""
 
     needs_behaviors = False  # whether the term depends on the embedding Φ
 
@@ -45,7 +45,7 @@ class Proximity:
     def prepare(
         self, problem: Problem, networks: Networks, windows: Windows, key: PRNGKeyArray
     ) -> Any:
-        """Called once per batch, with the networks that collected it: what `penalty` compares to.
+        """Prepare what `penalty` compares with, once per batch, from its networks.
 
         Returns:
           A pytree of arrays, or None.
@@ -53,7 +53,7 @@ class Proximity:
         return None
 
     def refine(self, problem: Problem, networks: Networks, prepared: Any, key: PRNGKeyArray) -> Any:
-        """Called before each gradient: `prepared`, improved at the present networks."""
+        """Improve `prepared` for the current networks, before each gradient."""
         return prepared
 
     def gain(self, config: Config, ratio: Array, advantages: Array) -> Array:
@@ -118,7 +118,7 @@ class WassersteinPenalty(Proximity):
     """The behavior-guided penalty (BGPG): W₂² between old and new behaviors *in the same states*.
 
     Pooled over states, clouds of actions are as far apart under one policy as under two, and a
-    penalty on them has no pull. So each state (or stretch of trajectory) has a cloud of its own,
+    penalty on them has no pull. So each state (or stretch of trajectory) has a separate cloud,
     drawn with the same noise under both policies. Only embeddings of outcomes, which have one
     sample per trajectory, are compared as a single cloud.
     """
@@ -206,7 +206,7 @@ class WassersteinPenalty(Proximity):
         return prepared._replace(potentials=potentials)
 
     def penalty(self, problem: Problem, networks: Networks, data: Data, key: PRNGKeyArray) -> Array:
-        """(β/2) W₂², or its dual with the present test functions."""
+        """(β/2) W₂², or its dual with the current test functions."""
         config, old = problem.config, data.prepared
         if old is None:
             new = networks.policy(data.batch.observations)

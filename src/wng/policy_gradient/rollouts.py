@@ -82,7 +82,9 @@ class SteppedRollouts:
         self._at = at = env.state()
         if not fresh:
             return state, at, None
-        note = f"{why} Unfinished episodes start over, so this is not the uninterrupted run."
+        note = (
+            f"{why} Unfinished episodes start over: the run will differ from an uninterrupted one."
+        )
         return state._replace(discounted=state.discounted * 0), at, note
 
     def save(self, at: envs.EnvState) -> dict[str, np.ndarray]:

@@ -1,4 +1,4 @@
-"""Steps: what is done with a batch. Here: epochs of minibatches through an optax optimizer."""
+"""Steps: how a batch is used. This module has epochs of minibatches through an optax optimizer."""
 
 import abc
 from collections.abc import Callable
@@ -24,7 +24,7 @@ OPTIMIZERS: dict[str, Callable[..., optax.GradientTransformation]] = {
 
 
 class Result(NamedTuple):
-    """The networks after a step, what the step remembers, and its metrics."""
+    """The networks after a step, the state of the step, and its metrics."""
 
     networks: Networks
     state: Any
@@ -32,10 +32,10 @@ class Result(NamedTuple):
 
 
 class Step(abc.ABC):
-    """The base class: how a batch becomes new networks.
+    """The base class of steps, which turn a batch into new networks.
 
-    `init` makes what the step remembers between iterations, `take` uses a batch, `adapt` learns
-    from the KL divergence of the whole iteration.
+    `init` returns the state that the step keeps between iterations, `take` uses a batch, and
+    `adapt` updates the state from the KL divergence of the whole iteration.
     """
 
     joint = False  # whether it can train the value function together with the policy
@@ -51,7 +51,7 @@ class Step(abc.ABC):
         """Use a batch that `networks` collected.
 
         Returns:
-          The new networks, the new state, and metrics, among them 'epsilon' and 'fallbacks'.
+          The new networks, the new state, and metrics, including 'epsilon' and 'fallbacks'.
         """
 
     def adapt(self, problem: Problem, state: Any, kl: Array) -> Any:

@@ -190,7 +190,7 @@ class Trainer:
         return np.asarray(self.learner.actor(state, deterministic=key is None)(rows, noise))
 
     def sample_batch(self, rollouts: int) -> Batch:
-        """Several rollouts with the present policy as one batch, without learning from them.
+        """Several rollouts with the current policy as one batch, without learning from them.
 
         Advantages are those of training with the policy held fixed, standardized over the whole
         batch. What has been learned, the running moments included, stays as it is, and the next

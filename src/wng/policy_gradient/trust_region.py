@@ -1,4 +1,4 @@
-"""One natural step per batch, as long as KL allows; σ may take a step of its own."""
+"""One natural step per batch, as long as KL allows; σ may take a separate step."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -73,7 +73,7 @@ class TrustRegion(Step):
     is the speedometer of every geometry: a fixed W₂ becomes a huge step in likelihood as σ shrinks.
     With `momentum`, directions that the metric says little about carry over from the last step.
 
-    With `std_share` > 0, σ of a Gaussian policy takes a step of its own, since W₂² = ‖Δμ‖² + ‖Δσ‖²
+    With `std_share` > 0, σ of a Gaussian policy takes a separate step, because W₂² = ‖Δμ‖² + ‖Δσ‖²
     splits exactly: along its Wasserstein gradient, averaged over about ten iterations and shrunk by
     what of it may be noise, and at most as long as that share of the target. (The gradient of σ on
     one batch is often nearly all noise, and a shared step moves σ by that noise at a speed that

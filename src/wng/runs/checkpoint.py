@@ -91,7 +91,7 @@ def read_latest(directory: str | Path) -> tuple[Arrays, dict[str, Any], list[str
         try:
             arrays, info = read(path)
             if info.get("step") != _step(path):
-                raise ValueError(f"checkpoint {path} has been renamed: it is of another step.")
+                raise ValueError(f"checkpoint {path} was renamed: it belongs to another step.")
         except OtherFormatError:
             raise
         except ValueError as error:
@@ -100,7 +100,7 @@ def read_latest(directory: str | Path) -> tuple[Arrays, dict[str, Any], list[str
         return arrays, info, [f"{problem}: using {path} instead." for problem in problems]
     if problems:
         raise ValueError(f"no checkpoint in {directory} can be used: {'; '.join(problems)}.")
-    raise ValueError(f"there is no checkpoint in {directory}: the run has to start anew.")
+    raise ValueError(f"there is no checkpoint in {directory}: start the run again.")
 
 
 def saved(directory: str | Path) -> list[Path]:
@@ -116,7 +116,7 @@ def check_info(info: dict[str, Any], **kinds: type) -> None:
         # Keys are folded with 32-bit numbers; only the number of steps may be larger.
         most = 2**53 if name == "steps" else 2**32
         if type(value) is not kind or (isinstance(value, int) and not 0 <= value < most):
-            raise ValueError(f"the checkpoint does not say a usable '{name}': {MISMATCH}.")
+            raise ValueError(f"the checkpoint has no usable '{name}': {MISMATCH}.")
 
 
 class OtherFormatError(ValueError):
@@ -163,8 +163,8 @@ def _decode(raw: bytes) -> tuple[Arrays, dict[str, Any]]:
         manifest = json.loads(json.loads(header)["__metadata__"]["wng"])
         if manifest["format"] != FORMAT:
             raise _OtherFormat(
-                f"has format {manifest['format']!r} and this version of wng reads format {FORMAT}: "
-                "use the version that wrote it"
+                f"has format {manifest['format']!r}, but this version of wng reads format "
+                f"{FORMAT}: use the version that wrote it"
             )
         return load(raw), dict(manifest["info"])
     except (SafetensorError, ValueError, KeyError, TypeError, RecursionError):

@@ -45,7 +45,7 @@ class RunTakenError(ValueError):
 
 @dataclass(frozen=True)
 class RunDirectory:
-    """A run on disk. Make one with `create`, find one with `open`.
+    """A run on disk. Create one with `create`; read an existing one with `open`.
 
     Attributes:
       path: the folder.
@@ -82,7 +82,7 @@ class RunDirectory:
     ) -> "RunDirectory":
         """A new run at `root`/<env>/<method>/seed<seed>; RunTakenError if there already is one.
 
-        The `command` is kept for the record; by default it is that of this process.
+        `config.json` records `command`, by default that of this process.
         """
         path = Path(root) / safe_name(env) / safe_name(method) / f"seed{seed}"
         record = {
@@ -106,8 +106,8 @@ class RunDirectory:
                 )
             if checkpoint.saved(path / "checkpoints"):
                 raise ValueError(
-                    f"{path / 'config.json'} is missing and the run's checkpoints are there: put "
-                    "it back, choose another folder with --out, or delete them."
+                    f"{path / 'config.json'} is missing, but the run's checkpoints are there: "
+                    "restore it, choose another folder with --out, or delete the checkpoints."
                 )
             write_json(path / "config.json", record)
         return cls.open(path)
@@ -123,16 +123,16 @@ class RunDirectory:
         usable = all(isinstance(record.get(name), kind) for name, kind in kinds.items())
         if record.get("format") != FORMAT or not usable:
             raise ValueError(
-                f"{path} has format {record.get('format')!r} and this version of wng reads format "
+                f"{path} has format {record.get('format')!r}, but this version of wng reads format "
                 f"{FORMAT}: use the version that wrote it."
             )
         return cls(path, record)
 
     def check_config(self, new: dict[str, Any], *, allowed: Collection[str] = ()) -> None:
-        """Raise a ValueError that shows where `new` differs from the run's own configuration.
+        """Raise a ValueError that shows where `new` differs from the run's configuration.
 
         Args:
-          new: the configuration asked for.
+          new: the requested configuration.
           allowed: keys that may differ.
         """
         was, now = self.config, json.loads(json.dumps(new))
@@ -144,7 +144,7 @@ class RunDirectory:
         if differences:
             raise ValueError(
                 f"{self.path} was made with another configuration ({'; '.join(differences)}): "
-                "resume it with its own, or start a new run in another folder with --out."
+                "resume it with that one, or start a new run in another folder with --out."
             )
 
     @contextlib.contextmanager

@@ -83,7 +83,7 @@ def read_json(path: Path) -> dict[str, Any]:
         unaltered = False
     if not unaltered:
         raise ValueError(
-            f"{path} is damaged or was edited: put back the original, or start a new run."
+            f"{path} is damaged or was edited: restore the original, or start a new run."
         )
     return content
 

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM as requests that are granted after the present iteration."""
+"""Ctrl-C and SIGTERM as requests that take effect after the current iteration."""
 
 import contextlib
 import os

@@ -27,7 +27,7 @@ class MetricsWriter:
 
     Args:
       directory: the run's folder.
-      resume_at: the iteration of the checkpoint; later rows are dropped. None begins anew.
+      resume_at: the iteration of the checkpoint; later rows are dropped. None starts a new file.
       x: the column that is TensorBoard's horizontal axis.
     """
 
@@ -71,7 +71,9 @@ class MetricsWriter:
             header = _format(self._columns, [])
         unknown = [name for name in row if name not in self._columns]
         if unknown:
-            raise ValueError(f"{self.path} has no column '{unknown[0]}': the first row fixes them.")
+            raise ValueError(
+                f"{self.path} has no column '{unknown[0]}': a run's first row fixes its columns."
+            )
         self._append(header + _format_row(self._columns, numbers))
         shown = {k: v for k, v in numbers.items() if k != "iteration" and math.isfinite(v)}
         with one_sentence(self._tensorboard):

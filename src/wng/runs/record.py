@@ -99,7 +99,7 @@ class Record:
         self._arenas: list[VectorEnv] = []
 
     def evaluate_every(self, steps: float, episodes: int, stack: contextlib.ExitStack) -> None:
-        """Evaluate the policy after so many environment steps, and at the end; 0 for never."""
+        """Evaluate the policy every `steps` environment steps, and at the end; 0 for never."""
         self._every = int(steps)
         # Made once: an evaluation starts the same episodes again.
         for env in _arenas(self._trainer, episodes) if self._every else ():

@@ -157,7 +157,7 @@ def check_memory(what: str, numbers: float) -> None:
     available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if 4 * numbers > available:
         raise ValueError(
-            f"{what} would take at least {4 * numbers / 1e9:,.0f} GB of memory, and this machine "
+            f"{what} would take at least {4 * numbers / 1e9:,.0f} GB of memory, but this machine "
             f"has {available / 1e9:,.0f} GB: lower it."
         )
 
@@ -167,8 +167,8 @@ def config_from(saved: Any, config: type) -> Any:
     names = {f.name for f in dataclasses.fields(config)}
     if not isinstance(saved, dict) or set(saved) != names:
         raise ValueError(
-            f"the file has other settings than a {config.__name__}: it was written by another "
-            "version or configuration."
+            f"the settings in the file are not those of a {config.__name__}: it was written by "
+            "another version or configuration."
         )
     return config(**saved)
 

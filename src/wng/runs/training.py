@@ -22,7 +22,7 @@ class NonFiniteError(ValueError):
 
 
 def check_evaluation(every: Any, episodes: Any) -> None:
-    """Raise a ValueError if a policy cannot be evaluated so often, or in so many episodes."""
+    """Raise a ValueError if a policy cannot be evaluated this often, or in this many episodes."""
     if not (isinstance(every, int | float) and (every == 0 or 1 <= every < math.inf)):
         raise ValueError(
             f"eval_every must be a number of environment steps, or 0 for never, got {every!r}."
@@ -47,7 +47,7 @@ def train(
 ) -> None:
     """Train up to `total` environment steps, in whole iterations.
 
-    Ctrl-C stops after the present iteration, a second one at once. However it ends, an exception
+    Ctrl-C stops after the current iteration, a second one at once. However it ends, an exception
     of the callback included, the run then holds the last whole iteration. (If it ends in the midst
     of an evaluation, the run holds its last checkpoint.)
 
@@ -92,7 +92,7 @@ def other_block(seed: int) -> str:
     """Say that a run was not resumed in the block of seeds that it was saved in."""
     return (
         f"seed {seed} was trained in one program with other seeds than now, which rounds "
-        "differently, so this is not the uninterrupted run bit for bit."
+        "differently, so the run will not match an uninterrupted run bit for bit."
     )
 
 
@@ -107,7 +107,7 @@ def train_block(
     eval_every: float = 0,
     eval_episodes: int = 10,
 ) -> list[Exception | None]:
-    """Train several trainers side by side, each in a run of its own; see `train`.
+    """Train several trainers side by side, each in a separate run; see `train`.
 
     A trainer that fails stops; the others continue. Returns why each failed, or None.
     """
@@ -161,7 +161,7 @@ def restore(trainer: Trainer, run: RunDirectory) -> list[str]:
     checkpoint.check_info(info, seed=int)
     if info["seed"] != trainer.seed:
         raise ValueError(
-            f"{run.path} has seed {info['seed']} and this agent has seed {trainer.seed}: use the "
+            f"{run.path} has seed {info['seed']}, but this agent has seed {trainer.seed}: use the "
             "same seed, or wng.load."
         )
     warning = trainer.restore(arrays, info)

@@ -47,9 +47,7 @@ def restore_tree(like: T, arrays: dict[str, np.ndarray]) -> T:
             leaf = _restore_leaf(name, leaf, arrays[name])
         leaves.append(leaf)
     if unused:
-        raise ValueError(
-            f"the checkpoint has an array '{min(unused)}' that has no place here: {MISMATCH}."
-        )
+        raise ValueError(f"the checkpoint has an unexpected array '{min(unused)}': {MISMATCH}.")
     return jax.tree.unflatten(jax.tree.structure(like), leaves)
 
 
@@ -58,7 +56,7 @@ def check_kinds(arrays: Mapping[str, Any], like: Mapping[str, np.ndarray]) -> No
     for name in {**like, **arrays}:
         found, expected = arrays.get(name), like.get(name)
         if found is None or expected is None:
-            raise ValueError(f"array '{name}' is missing, or has no place here: {MISMATCH}.")
+            raise ValueError(f"array '{name}' is missing or unexpected: {MISMATCH}.")
         if found.dtype != expected.dtype or found.ndim != expected.ndim:
             raise ValueError(f"array '{name}' in the checkpoint is of another kind: {MISMATCH}.")
 

@@ -46,7 +46,7 @@ def diagnose(agent: Agent, rollouts: int = 8, number: int = 20) -> Spectrum:
     method; A is standardized. The objective is maximized: λ < 0 is a direction in which it curves
     down.
 
-    A Hessian from a finite batch has eigenvalues of its own. To measure them, the advantages are
+    The noise in a Hessian from a finite batch adds eigenvalues. To measure them, the advantages are
     shifted by half the batch, so that none belongs to its action: since E[∇²π/π] = 0 in every
     state, the expectation of that Hessian is zero, and what remains is noise.
 

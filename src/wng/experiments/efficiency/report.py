@@ -174,7 +174,8 @@ def write(
         f"""# Reward per minute
 
 Figure 5 of the paper, from the runs of `wng reproduce pg` and `wng reproduce es`, with one
-program at a time per core. Seeds that train side by side in one program share its time equally. {CLOCKS[clock]}{starved}
+program at a time per core. Seeds that train side by side in one program share its time equally.
+{CLOCKS[clock]}{starved}
 
 {claims_table(found)}
 
