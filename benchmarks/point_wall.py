@@ -101,9 +101,10 @@ def table(rows: list[dict[str, str]]) -> str:
         past, first = column(method, "past_wall"), column(method, "first_steps")
         final, base = column(method, "final_return"), column("es", "past_wall")
         low, high = wilson(past)
-        apart = "–"
+        apart = later = "–"
         if method != "es" and len(base):
             apart = "{:+.0%} [{:+.0%}, {:+.0%}]".format(*difference(past, base))
+            later = delay(first, column("es", "first_steps"))
         lines.append(
             [
                 EVOLUTION.methods[method].title,
@@ -112,11 +113,13 @@ def table(rows: list[dict[str, str]]) -> str:
                 apart,
                 int(np.isfinite(first).sum()),
                 median(first),
+                later,
                 f"{final.mean():.0f} ± {final.std():.0f}",
             ]
         )
     header = ["method", "past the wall at the end", "95% (Wilson)", "minus ES (Newcombe)"]
-    return markdown_table([*header, "ever past", "median steps until then", "final return"], lines)
+    header += ["ever past", "median steps until then", "minus ES", "final return"]
+    return markdown_table(header, lines)
 
 
 def wilson(past: np.ndarray) -> tuple[float, float]:
@@ -137,9 +140,23 @@ def difference(a: np.ndarray, b: np.ndarray) -> tuple[float, float, float]:
 
 def median(first: np.ndarray) -> str:
     """Median over all seeds, those that never get past the wall last, and its 95% interval."""
-    drawn = np.random.default_rng(0).choice(first, (2000, len(first)))
-    low, high = np.percentile(np.median(drawn, axis=1), [2.5, 97.5], method="nearest")
+    low, high = np.percentile(medians(first, 0), [2.5, 97.5], method="nearest")
     return f"{count(np.median(first))} [{count(low)}, {count(high)}]"
+
+
+def delay(first: np.ndarray, base: np.ndarray) -> str:
+    """Difference of the medians, and its 95% interval."""
+    apart = medians(first, 0) - medians(base, 1)
+    if not np.isfinite(apart).all():
+        return "–"
+    low, high = np.percentile(apart, [2.5, 97.5], method="nearest")
+    return f"{np.median(first) - np.median(base):+,.0f} [{low:+,.0f}, {high:+,.0f}]"
+
+
+def medians(first: np.ndarray, seed: int) -> np.ndarray:
+    """Medians of bootstrap samples."""
+    drawn = np.random.default_rng(seed).choice(first, (2000, len(first)))
+    return np.median(drawn, axis=1)
 
 
 def count(steps: float) -> str:
