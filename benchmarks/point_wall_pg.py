@@ -9,7 +9,6 @@ embedding `final-state` over a whole episode. Finished methods are kept and not 
 """
 
 import argparse
-import csv
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,13 +17,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from pool import read
 from scipy.stats import binomtest
 
 from wng import envs
 from wng.envs.jax_vector import JaxVector
 from wng.experiments.es.paths import draw_paths
 from wng.experiments.es.study import stuck_return
-from wng.experiments.output import markdown_table
+from wng.experiments.output import markdown_table, write_csv
 from wng.policy_gradient.block import TrainerBlock
 from wng.policy_gradient.methods import METHODS, preset
 from wng.policy_gradient.trainer import Trainer
@@ -35,6 +35,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     **{method.title: (key, {}) for key, method in METHODS.items()},
     "WNPG, final state": ("wnpg", FINAL),
     "BG-WNPG, final state": ("bgwnpg", FINAL),
+    "WTRPO, final state": ("wtrpo", FINAL),
 }
 HEADER = ["variant", "seed", "return", "past_wall", "training_return", "std", "seconds"]
 
@@ -87,8 +88,7 @@ def play(trainers: Sequence[Trainer]) -> tuple[np.ndarray, np.ndarray]:
 
 def report(out: Path) -> None:
     """Write and print the table, and draw the paths."""
-    with (out / "point_wall.csv").open() as file:
-        rows = list(csv.DictReader(file))
+    rows = read(out / "point_wall.csv")
     table, paths = [], {}
     for name in VARIANTS:
         own = [row for row in rows if row["variant"] == name]
@@ -124,23 +124,19 @@ def main() -> None:
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
     data, kept = args.out / "point_wall.csv", args.out / "point_wall.npz"
-    if not data.exists():
-        data.write_text(",".join(HEADER) + "\n")
+    rows = [list(row.values()) for row in read(data)]
     for name in () if args.report else VARIANTS:
         paths: dict[str, Any] = dict(np.load(kept)) if kept.exists() else {}
-        if name in paths:
+        if name in paths and any(row[0] == name for row in rows):
             continue
         blocks = [
             range(k, min(k + args.block, args.seeds)) for k in range(0, args.seeds, args.block)
         ]
         results = [train(name, seeds, args.steps) for seeds in blocks]
-        with data.open("a", newline="") as file:
-            for rows, _ in results:
-                csv.writer(file).writerows(
-                    [f"{x:.6g}" if isinstance(x, float) else x for x in row] for row in rows
-                )
         paths[name] = np.concatenate([path for _, path in results]).astype(np.float32)
         np.savez_compressed(kept, **paths)
+        rows += [row for found, _ in results for row in found]
+        write_csv(data, HEADER, rows)
         print(name, "done", flush=True)
     report(args.out)
 
