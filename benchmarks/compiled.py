@@ -6,11 +6,16 @@
     python benchmarks/compiled.py --brax           # PPO beside that of brax, on a task of brax
     python benchmarks/compiled.py --seeds 1 8 64   # blocks of seeds, compilation included
     python benchmarks/compiled.py --no-peers       # without the extra `peers`
+    python benchmarks/compiled.py --host           # share of time between the compiled calls
 
 Methods: 256 environments of gymnax, 8192 steps per iteration, 4 epochs of minibatches of 1024,
 64×64 tanh networks, observations and rewards normalized, the same for all but those that say
-`tuned`, which run with their own minibatches. Contenders take turns; the best of `--rounds` rounds
+`tuned`, which run with their own minibatches. WNPG has the paper's metric: 5 basis functions, 64
+samples, estimated for each minibatch. Contenders take turns; the best of `--rounds` rounds
 counts. Stable-Baselines3 steps Gymnasium's task of the same name. brax does not normalize rewards.
+
+Host: how much longer iterations take than their compiled calls alone, which is what several
+iterations per call could save.
 
 Seeds: PPO with 8 environments and 2048 steps per iteration, `--iterations` iterations with what
 compiling them takes (nothing is read from a cache), against as many runs one after the other.
@@ -28,8 +33,10 @@ from typing import Any
 from wng import envs
 from wng.experiments.output import markdown_table
 from wng.policy_gradient.block import TrainerBlock
+from wng.policy_gradient.compiled import CompiledRollouts
 from wng.policy_gradient.methods import preset
 from wng.policy_gradient.trainer import Trainer
+from wng.runs import setup
 
 TASKS = ("Pendulum-v1", "CartPole-v1")
 SAME: dict[str, Any] = {
@@ -162,6 +169,37 @@ def compare(rounds: int, iterations: int, peers: bool, rejax_python: str | None)
         show(task, best)
 
 
+def time_host(env: str, iterations: int, rounds: int) -> None:
+    """Print the share of time that iterations of PPO spend outside their compiled calls."""
+    import jax
+
+    rows = []
+    for number, rollout in ((8, 256), (8, 2048), (256, 8192)):
+        sizes = {"num_envs": number, "rollout": rollout, "minibatch": 64, "value_minibatch": 64}
+        trainer = make_trainer(env, "ppo", **sizes)
+        source = trainer.rollouts
+        assert isinstance(source, CompiledRollouts)
+
+        def calls(trainer: Trainer = trainer, source: CompiledRollouts = source) -> None:
+            state, at, keys, _ = trainer.begin()
+            for _ in range(iterations):
+                state, at, *rest = source.program.iterate(state, at, source.key, keys)
+                jax.block_until_ready(rest)
+
+        def whole(trainer: Trainer = trainer) -> None:
+            for _ in range(iterations):
+                trainer.iterate()
+
+        whole()
+        alone, all_of_it = float("inf"), float("inf")
+        for _ in range(rounds):
+            alone, all_of_it = min(alone, timed(calls)), min(all_of_it, timed(whole))
+        each = f"{1000 * all_of_it / iterations:.1f}"
+        rows.append([number, rollout, each, f"{max(0.0, 1 - alone / all_of_it):.1%}"])
+    header = ["environments", "steps per iteration", "milliseconds", "outside the compiled call"]
+    print(markdown_table(header, rows))
+
+
 def time_block(env: str, number: int, iterations: int) -> float:
     """Seconds for a block of seeds, with compilation; 1 seed is trained alone."""
     start = time.perf_counter()
@@ -188,10 +226,16 @@ def main() -> None:
     parser.add_argument("--no-peers", action="store_true")
     parser.add_argument("--rejax", metavar="PYTHON", help="interpreter that has rejax")
     parser.add_argument("--brax", action="store_true", help="compare with brax instead")
+    parser.add_argument("--host", action="store_true", help="time what is around the calls")
     parser.add_argument("--one", type=int, help=argparse.SUPPRESS)  # time one block, print seconds
     args = parser.parse_args()
     if args.one:
         print(time_block(args.env, args.one, args.iterations))
+        return
+    if args.host:
+        setup.own_process = True
+        setup.set_up_jax()  # as `wng train` does
+        time_host(args.env, args.iterations, args.rounds)
         return
     if args.brax:
         compare_brax(args.rounds, args.iterations)
