@@ -23,6 +23,7 @@ from wng import envs
 from wng.experiments.output import markdown_table
 from wng.policy_gradient.methods import preset
 from wng.policy_gradient.trainer import Trainer
+from wng.runs import setup
 
 ENV, ENVS, ROLLOUT = "Hopper-v5", 8, 2048
 EPOCHS: dict[str, Any] = {"epochs": 10, "minibatch": 64}
@@ -115,6 +116,8 @@ def main() -> None:
     parser.add_argument("--iterations", type=int, default=5)
     parser.add_argument("--no-peers", action="store_true")
     args = parser.parse_args()
+    setup.own_process = True
+    setup.set_up_jax()  # as `wng train` does
     contenders = [
         ours("PPO", **EPOCHS),
         ours("WNPG", num_basis=5, metric_samples=64, refresh_every=5, **EPOCHS),
@@ -136,11 +139,18 @@ def main() -> None:
                 contender.best = speed
                 contender.share = tuple(np.array(parts) / sum(parts))
     base = next((c.best for c in contenders if c.name.startswith("SB3")), contenders[0].best)
+    alone = next(c.best for c in contenders if c.name.startswith("no training"))
     rows = [
-        [c.name, f"{c.best:.0f}", f"{c.best / base:.2f}", *(f"{100 * s:.0f}%" for s in c.share)]
+        [
+            c.name,
+            f"{c.best:.0f}",
+            f"{c.best / base:.2f}",
+            f"{c.best / alone:.2f}",
+            *(f"{100 * s:.0f}%" for s in c.share),
+        ]
         for c in contenders
     ]
-    header = ["", "steps/s", "ratio to SB3", "environments", "policy", "update"]
+    header = ["", "steps/s", "÷ SB3", "÷ no training", "environments", "policy", "update"]
     print(markdown_table(header, rows))
 
 

@@ -15,6 +15,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from wng.estimator.shuffle import shuffled
+
 LARGEST_EXPONENT = 10.0  # keeps a first, too long ascent step from overflowing
 
 
@@ -130,7 +132,7 @@ def stochastic_ascent(
     keys = jax.random.split(key)
     # Shuffled once, and wrapped around, so that each step takes the rows that come next.
     near, far = (
-        jnp.resize(jax.random.permutation(k, x), (x.shape[0] + batch, x.shape[1]))
+        jnp.resize(x[shuffled(k, x.shape[0])], (x.shape[0] + batch, x.shape[1]))
         for k, x in zip(keys, (jnp.column_stack([X, weights]), Y), strict=True)
     )
     at_near, at_far = features(near[:, :-1]), features(far)

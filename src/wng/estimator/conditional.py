@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from wng.estimator.checks import check_count, check_key, check_samples
+from wng.estimator.shuffle import shuffled
 
 
 class ConditionalBasis(eqx.Module):
@@ -102,7 +103,7 @@ def conditional_basis(
 def _draw(
     key: PRNGKeyArray, S: Float[Array, "N s"], centers: int, outputs: int, constant: int
 ) -> ConditionalBasis:
-    chosen = S[jax.random.permutation(key, S.shape[0])[:centers]]
+    chosen = S[shuffled(key, S.shape[0])[:centers]]
     squared = 2 * jnp.sum(jnp.var(S, axis=0))  # the mean squared distance of inputs
     bandwidth = jnp.sqrt(jnp.where(squared > 0, squared, 1.0))
     return ConditionalBasis(chosen, bandwidth, outputs, constant)

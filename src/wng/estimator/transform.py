@@ -195,13 +195,11 @@ def scale_by_wasserstein(
     Args:
       num_basis: M, the rank of the metric.
       damping: None for the rule above; or a fixed ε or a `wng.Damping` (relative to the metric, or
-        adaptive), which give the paper's plain (Ĝ + εI)⁻¹ g. An adaptive one needs
-        two more arguments of `update`: value, the loss of this batch, and value_fn, which maps
-        parameters to that loss.
+        adaptive), which give the paper's plain (Ĝ + εI)⁻¹ g. An adaptive one needs two more
+        arguments of `update`, value and value_fn; see `scale_by_metric`.
       basis: fixed basis, such as `polynomial_basis`, in place of the kernel basis that is drawn
         from the behaviors with `key`; `num_basis`, `bandwidth` and `key` then have no effect.
-      bandwidth: bandwidth of the kernel. The default is the root-mean-square distance between
-        behaviors.
+      bandwidth: bandwidth of the kernel; by default the root-mean-square distance of behaviors.
       rescale: diagonal rescaling of the damping, see `WassersteinMetric`.
       refresh_every: number of steps for which one metric is used. If it is more than 1, its
         eigendecomposition, (M + 1)·p numbers, is part of the state.

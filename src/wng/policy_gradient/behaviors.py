@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray
 
 from wng.behavior import Embedding, Trajectory
+from wng.estimator.shuffle import shuffled
 from wng.policy_gradient.config import Config
 from wng.policy_gradient.networks import Networks
 
@@ -23,7 +24,7 @@ class Windows(NamedTuple):
 
     def pick(self, number: int, key: PRNGKeyArray) -> "Windows":
         """`number` windows at random, without replacement; all if there are fewer."""
-        index = jax.random.permutation(key, self.mask.shape[0])[:number]
+        index = shuffled(key, self.mask.shape[0])[:number]
         return jax.tree.map(lambda x: x[index], self)
 
 

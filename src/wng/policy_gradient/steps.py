@@ -11,6 +11,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Int, PRNGKeyArray
 
+from wng.estimator.shuffle import shuffled
 from wng.policy_gradient.batch import Batch, Data
 from wng.policy_gradient.config import Config
 from wng.policy_gradient.networks import Networks
@@ -104,7 +105,7 @@ def epochs(
 ) -> Carry:
     """`number` passes over the batch, in minibatches of a new order each."""
     key_order, key_steps = jax.random.split(key)
-    orders = jax.vmap(lambda k: jax.random.permutation(k, batch.advantages.shape[0]))(
+    orders = jax.vmap(lambda k: shuffled(k, batch.advantages.shape[0]))(
         jax.random.split(key_order, number)
     )
     index = orders.reshape(-1, minibatch)
