@@ -53,17 +53,34 @@ def ours(name: str, **settings: Any) -> Contender:
 
 
 def bare() -> Contender:
-    """The environments with nothing around them: what no training can exceed."""
-    env = envs.make(ENV, ENVS, 0)
+    """The environments with nothing around them: what no training can exceed.
+
+    They take the actions of PPO in training, from the same seed, so they meet the same states: how
+    long a step takes depends on them.
+    """
+    config = preset("ppo", num_envs=ENVS, rollout=ROLLOUT, **EPOCHS)
+    resolved = envs.resolve(ENV, config.backend)
+    trainer = Trainer(resolved, config, 0)
+    env = envs.make(resolved, ENVS, 0)
     env.reset()
-    shape = (ROLLOUT // ENVS, ENVS, env.spec.action_size)
-    actions = np.random.default_rng(0).uniform(-1, 1, shape)
+    taken: list[np.ndarray] = []
+    rollouts: Any = trainer.rollouts
+    source = rollouts.env
+    step = source.step
+
+    def record(actions: np.ndarray) -> Any:
+        taken.append(actions.copy())
+        return step(actions)
+
+    source.step = record
 
     def run(iterations: int) -> tuple[float, float, float]:
-        start = time.perf_counter()
+        taken.clear()
         for _ in range(iterations):
-            for action in actions:
-                env.step(action)
+            trainer.iterate()
+        start = time.perf_counter()
+        for action in taken:
+            env.step(action)
         return time.perf_counter() - start, 0.0, 0.0
 
     return Contender(f"no training ({env.spec.backend})", run)
