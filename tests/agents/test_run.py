@@ -34,6 +34,9 @@ def test_a_job_survives_json(tmp_path, config) -> None:
 def test_a_run_is_named_after_its_method_or_its_axes() -> None:
     assert run_name(GRADIENT, "PG", CONFIG) == "pg"
     assert run_name(GRADIENT, "", CONFIG) == "pg"
+    for settings in ("tuned", "paper"):
+        for method in GRADIENT.methods:
+            assert run_name(GRADIENT, method, GRADIENT.preset(method, settings)) == method
     clipped = dataclasses.replace(CONFIG, proximity="clip", geometry="fisher")
     assert run_name(GRADIENT, "pg", clipped) == "clip_fisher_optimizer"
     assert run_name(GRADIENT, "", clipped) == "clip_fisher_optimizer"

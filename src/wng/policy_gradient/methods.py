@@ -83,14 +83,19 @@ NATURAL: dict[str, Any] = {
     "kl_target": 0.02,
 }
 KERNEL = NATURAL | {"basis": "kernel", "num_basis": 100, "refresh_every": 2}
+SHORT: dict[str, Any] = {"rollout": 1024, "minibatch": 512}
 TUNED: dict[str, dict[str, Any]] = {
     "pg": {"learning_rate": 1e-4},
     "ppo": {"learning_rate": 3e-4},
     "ppokl": {"learning_rate": 3e-4, "kl_target": 0.02},
-    "npg": NATURAL | FISHER,
+    "npg": NATURAL | {"damping": 0.01, "kl_target": 0.01} | SHORT,
     "trpo": FISHER | {"kl_target": 0.01, "rollout": 1024},
     "bgpg": {"learning_rate": 1e-4, "steer": True, "kl_target": 0.02},
-    "wnpg": KERNEL,
+    # The closed form for Gaussian policies; the rest is for the estimator.
+    "wnpg": NATURAL
+    | {"geometry": "wasserstein-auto", "damping": 0.1, "kl_target": 0.01}
+    | {"num_basis": 100, "refresh_every": 2}
+    | SHORT,
     "bgwnpg": KERNEL | {"penalty": 0.1},
     "wtrpo": {"damping": 0.003, "kl_target": 0.01, "rollout": 1024},
 }
