@@ -37,7 +37,7 @@ def test_each_seed_has_a_run_that_resumes(tmp_path: Path) -> None:
         assert read_metrics(each.folder)["steps"].tolist() == [64, 128, 192, 256]
         agent = wng.load(each.folder)
         assert (agent.seed, agent.steps) == (each.seed, 256)
-        with pytest.warns(UserWarning, match="this is not the uninterrupted run"):
+        with pytest.warns(UserWarning, match="will not match an uninterrupted run"):
             agent.learn(64, progress=False)
         agent.learn(64, progress=False).close()  # said once
     returns = [read_metrics(each.folder)["kl"] for each in more.jobs]

@@ -108,16 +108,11 @@ class Job:
 
 def run_name(family: Family, method: str, config: Any) -> str:
     """The name of a run: the method, or its axes where they are not the method's."""
-
-    def axes_of(config: Any) -> dict[str, str]:
-        return {axis: getattr(config, axis) for axis in next(iter(family.methods.values())).axes}
-
-    axes = axes_of(config)
+    axes = {axis: getattr(config, axis) for axis in next(iter(family.methods.values())).axes}
     if method:
         chosen = find_method(method, family.methods)
-        tuned = axes_of(family.preset(chosen.key))  # may take the closed form of the same metric
-        return chosen.key if axes in (chosen.axes, tuned) else "_".join(axes.values())
-    named = [key for key, found in family.methods.items() if found.axes == axes]
+        return chosen.key if chosen.covers(axes) else "_".join(axes.values())
+    named = [key for key, found in family.methods.items() if found.covers(axes)]
     return named[0] if named else "_".join(axes.values())
 
 

@@ -5,9 +5,14 @@ from typing import Any
 from wng.policy_gradient.config import Config
 from wng.runs.settings import Method, Settings, check_names, check_preset, find_method
 
+AUTO = "wasserstein-auto"
 
-def _method(title: str, proximity: str, geometry: str, step: str, about: str) -> Method:
-    return Method(title, {"proximity": proximity, "geometry": geometry, "step": step}, about)
+
+def _method(
+    title: str, proximity: str, geometry: str, step: str, about: str, **more: str
+) -> Method:
+    axes = {"proximity": proximity, "geometry": geometry, "step": step}
+    return Method(title, axes, about, **more)
 
 
 METHODS: dict[str, Method] = {
@@ -17,12 +22,19 @@ METHODS: dict[str, Method] = {
     "npg": _method("NPG", "none", "fisher", "optimizer", "Fisher natural gradient"),
     "trpo": _method("TRPO", "none", "fisher", "trust_region", "Fisher steps of a given KL"),
     "bgpg": _method("BGPG", "wasserstein", "euclidean", "optimizer", "W₂ penalty on behaviors"),
-    "wnpg": _method("WNPG", "none", "wasserstein", "optimizer", "Wasserstein natural gradient"),
+    "wnpg": _method(
+        "WNPG",
+        "none",
+        "wasserstein",
+        "optimizer",
+        "Wasserstein natural gradient",
+        or_geometry=AUTO,
+    ),
     "bgwnpg": _method("BG-WNPG", "wasserstein", "wasserstein", "optimizer", "W₂ penalty and WNG"),
     "wtrpo": _method(
         "WTRPO",
         "none",
-        "wasserstein-auto",
+        AUTO,
         "trust_region",
         "WNG steps of a given KL, exact for Gaussians",
     ),
@@ -93,7 +105,7 @@ TUNED: dict[str, dict[str, Any]] = {
     "bgpg": {"learning_rate": 1e-4, "steer": True, "kl_target": 0.02},
     # The closed form for Gaussian policies; the rest is for the estimator.
     "wnpg": NATURAL
-    | {"geometry": "wasserstein-auto", "damping": 0.1, "kl_target": 0.01}
+    | {"geometry": AUTO, "damping": 0.1, "kl_target": 0.01}
     | {"num_basis": 100, "refresh_every": 2}
     | SHORT,
     "bgwnpg": KERNEL | {"penalty": 0.1},

@@ -25,6 +25,12 @@ class Method:
     title: str
     axes: dict[str, Any]  # proximity, geometry and, for policy gradients, step
     about: str
+    or_geometry: str = ""  # another form of the same metric, which presets may choose
+
+    def covers(self, axes: dict[str, Any]) -> bool:
+        """Whether these axes are the method's."""
+        other = self.axes | {"geometry": self.or_geometry or self.axes["geometry"]}
+        return axes in (self.axes, other)
 
     @property
     def key(self) -> str:
