@@ -1,9 +1,8 @@
 """Steps per second where rollout and update are one compiled call, and how seeds add up.
 
-    pip install -e '.[brax,envpool,gymnax,peers]'
+    pip install -e '.[envpool,gymnax,peers]'
     python benchmarks/compiled.py                  # methods beside PPO of Stable-Baselines3
     python benchmarks/compiled.py --rejax PYTHON   # and of rejax (see benchmarks/rejax_ppo.py)
-    python benchmarks/compiled.py --brax           # PPO beside that of brax, on a task of brax
     python benchmarks/compiled.py --seeds 1 8 64   # blocks of seeds, compilation included
     python benchmarks/compiled.py --no-peers       # without the extra `peers`
     python benchmarks/compiled.py --host           # share of time between the compiled calls
@@ -12,7 +11,7 @@ Methods: 256 environments of gymnax, 8192 steps per iteration, 4 epochs of minib
 64×64 tanh networks, observations and rewards normalized, the same for all but those that say
 `tuned`, which run with their own minibatches. WNPG has the paper's metric: 5 basis functions, 64
 samples, estimated for each minibatch. Contenders take turns; the best of `--rounds` rounds
-counts. Stable-Baselines3 steps Gymnasium's task of the same name. brax does not normalize rewards.
+counts. Stable-Baselines3 steps Gymnasium's task of the same name.
 
 Host: how much longer iterations take than their compiled calls alone, which is what several
 iterations per call could save.
@@ -26,7 +25,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +45,6 @@ SAME: dict[str, Any] = {
     "value_epochs": 4,
     "value_minibatch": 1024,
 }
-BRAX_TASK = "inverted_double_pendulum"
 Run = Callable[[int], float]  # seconds of so many iterations
 
 
@@ -102,41 +99,6 @@ def rejax(python: str, task: str) -> Run:
         return float(process.stdout.readline())
 
     return run
-
-
-def compare_brax(rounds: int, iterations: int) -> None:
-    """Print the steps per second of PPO on a task of brax, ours and that of brax in turn."""
-    from brax import envs as tasks
-    from brax.training.agents.ppo import networks, train
-    from jax.numpy import tanh
-
-    run = ours(f"brax/{BRAX_TASK}", "ppo", **SAME)
-    run(1)
-    rollout, best = SAME["rollout"], {"wng PPO": 0.0, "brax PPO": 0.0}
-
-    def take_turns(step: int, metrics: Any) -> None:
-        if step > iterations * rollout:  # the first round compiled
-            best["brax PPO"] = max(best["brax PPO"], float(metrics["training/sps"]))
-            best["wng PPO"] = max(best["wng PPO"], iterations * rollout / run(iterations))
-
-    sizes = {"policy_hidden_layer_sizes": (64, 64), "value_hidden_layer_sizes": (64, 64)}
-    number, unroll = SAME["num_envs"], rollout // SAME["num_envs"]
-    train.train(
-        tasks.get_environment(BRAX_TASK),
-        num_timesteps=(rounds + 1) * iterations * rollout,
-        num_evals=rounds + 2,
-        run_evals=False,
-        num_envs=number,
-        episode_length=1000,
-        unroll_length=unroll,
-        batch_size=SAME["minibatch"] // unroll,
-        num_minibatches=rollout // SAME["minibatch"],
-        num_updates_per_batch=SAME["epochs"],
-        normalize_observations=True,
-        network_factory=partial(networks.make_ppo_networks, **sizes, activation=tanh),
-        progress_fn=take_turns,
-    )
-    show(f"brax/{BRAX_TASK}", best)
 
 
 def show(task: str, best: dict[str, float]) -> None:
@@ -225,7 +187,6 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", help="sizes of the blocks to time")
     parser.add_argument("--no-peers", action="store_true")
     parser.add_argument("--rejax", metavar="PYTHON", help="interpreter that has rejax")
-    parser.add_argument("--brax", action="store_true", help="compare with brax instead")
     parser.add_argument("--host", action="store_true", help="time what is around the calls")
     parser.add_argument("--one", type=int, help=argparse.SUPPRESS)  # time one block, print seconds
     args = parser.parse_args()
@@ -236,9 +197,6 @@ def main() -> None:
         setup.own_process = True
         setup.set_up_jax()  # as `wng train` does
         time_host(args.env, args.iterations, args.rounds)
-        return
-    if args.brax:
-        compare_brax(args.rounds, args.iterations)
         return
     if not args.seeds:
         compare(args.rounds, args.iterations, not args.no_peers, args.rejax)
