@@ -27,6 +27,13 @@ from wng.runs import setup
 
 ENV, ENVS, ROLLOUT = "Hopper-v5", 8, 2048
 EPOCHS: dict[str, Any] = {"epochs": 10, "minibatch": 64}
+ESTIMATE: dict[str, Any] = {
+    "geometry": "wasserstein",
+    "basis": "kernel",
+    "num_basis": 5,
+    "metric_samples": 64,
+    "refresh_every": 5,
+}
 
 
 @dataclasses.dataclass
@@ -137,7 +144,7 @@ def main() -> None:
     setup.set_up_jax()  # as `wng train` does
     contenders = [
         ours("PPO", **EPOCHS),
-        ours("WNPG", num_basis=5, metric_samples=64, refresh_every=5, **EPOCHS),
+        ours("WNPG", **ESTIMATE, **EPOCHS),
         ours("WNPG tuned"),
         ours("WTRPO tuned"),
         ours("PPO", backend="gymnasium", **EPOCHS),
