@@ -353,7 +353,7 @@ def test_axes_of_ones_own(monkeypatch, geometry: str) -> None:
         assert float(state.past["told"]) == number
     assert np.linalg.norm(state.center[:2]) > 5  # behaviors; without the term they would shrink
     assert float(metrics["distance"]) > 4
-    with pytest.raises(ValueError, match="behaviors have length 3, which is not the length of"):
+    with pytest.raises(ValueError, match="behaviors have length 3, unlike those that tell"):
         generation(es, state, behaviors=lambda c: jnp.ones((100, 3)))
 
 
@@ -549,5 +549,5 @@ def test_bad_results_are_refused() -> None:
         with pytest.raises(ValueError, match=sentence):
             es.tell(state, *arguments)
     state, _ = es.tell(state, candidates, returns, X)
-    with pytest.raises(ValueError, match="behaviors have length 3, which is not the length of"):
+    with pytest.raises(ValueError, match="behaviors have length 3, unlike those that tell"):
         es.tell(state, candidates, returns, jnp.ones((10, 3)))

@@ -48,7 +48,7 @@ def test_every_preset_survives_json(method: str) -> None:
 def test_a_job_of_another_version_is_refused(tmp_path: Path) -> None:
     saved = tiny("pg", tmp_path).to_json()
     saved["config"]["later"] = 1
-    with pytest.raises(ValueError, match="other settings than a Config: it was written by another"):
+    with pytest.raises(ValueError, match="are not those of a Config: it was written by another"):
         Job.from_json(saved)
 
 
