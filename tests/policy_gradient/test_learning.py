@@ -74,3 +74,17 @@ def test_truncation_bootstraps_and_termination_does_not(backend: str) -> None:
     rows = np.array([[t, length] for length in (1, 3, 5) for t in range(length)], np.float32)
     found = values("wng/ProbeCounter-v0", 60 * 2048, rows)
     np.testing.assert_allclose(found, 2 * (1 - 0.5 ** (rows[:, 1] - rows[:, 0])), atol=0.15)
+
+
+def test_the_released_penalty_holds_the_policy_back() -> None:
+    """At the same rate and seed, BGPG moves at most half as far as PG, in KL per iteration."""
+    rates = {"learning_rate": 3e-4, "value_learning_rate": 3e-4}
+    mean = {}
+    for method in ("pg", "bgpg"):
+        agent = Agent("InvertedDoublePendulum-v5", method, 100, settings="released", **rates)
+        kl: list[float] = []
+        agent.learn(40_000, progress=False, callback=lambda _, row, kl=kl: kl.append(row["kl"]))
+        mean[method] = np.mean(kl)
+        agent.close()
+    print(mean)
+    assert mean["bgpg"] < 0.5 * mean["pg"]
