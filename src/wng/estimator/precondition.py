@@ -11,7 +11,11 @@ from wng.estimator.damping import Damping, DampingState, reduction_ratio
 
 
 class Metric(Protocol):
-    """What `precondition` needs from a metric G."""
+    """What `precondition` needs from a metric G.
+
+    A metric that is known only by its products with vectors may also have a method `restricted(g)`:
+    the metric on a space in which it can be solved for g, and whose λ_max it then knows.
+    """
 
     def solve(self, g: Float[Array, " p"], damping: Array) -> Float[Array, " p"]:
         """(G + εI)⁻¹ g."""
@@ -90,6 +94,8 @@ def precondition(
       loss_after: maps a direction to the loss on the same batch after a step of
         `control.step_size` against it. Needed by an adaptive `control` only.
     """
+    if previous is None and hasattr(metric, "restricted"):
+        metric = metric.restricted(g)  # the same products give λ_max and the solution
     # Asked for only where it matters: some metrics have to compute it.
     largest = metric.largest_eigenvalue if control.relative else jnp.ones(())
     epsilon = control.epsilon(state, largest)

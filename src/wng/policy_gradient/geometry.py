@@ -5,7 +5,8 @@ r"""Geometry: the local metric that turns a gradient into a direction.
     G = E_s[ (∂o/∂θ)ᵀ H(o) (∂o/∂θ) ],    o = mean and log-std, or logits, of π_θ(·|s),
 
 where H is the Hessian of the KL divergence, or half that of W₂², in the outputs o. Both are solved
-by conjugate gradients. `wasserstein`, the paper's kernel estimator, is in `kernel.py`.
+on a Krylov space, as by conjugate gradients. `wasserstein`, the paper's kernel estimator, is in
+`kernel.py`.
 """
 
 import abc
@@ -21,6 +22,8 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from wng.behavior.embedding import Embedding, find_embedding
+from wng.estimator.krylov import krylov_metric
+from wng.estimator.metric import LowRank
 from wng.estimator.precondition import Metric
 from wng.estimator.transform import scale_by_metric
 from wng.policy_gradient.batch import Data
@@ -86,18 +89,19 @@ class OutputMetric(eqx.Module):
     curvature: Callable[[Any, Any], Any] = eqx.field(static=True)  # (o, tangent) ↦ H · tangent
     iterations: int = eqx.field(static=True)
 
+    def restricted(self, g: Float[Array, " p"]) -> LowRank:
+        """G on the Krylov space of g, by `iterations` products."""
+        return krylov_metric(self.products(), g, self.iterations)
+
     @property
     def largest_eigenvalue(self) -> Float[Array, ""]:
-        """λ_max(G), by ten power iterations."""
-        product = self.products()
-
-        def sharpen(_: int, v: Array) -> Array:
-            v = product(v)
-            return v / jnp.maximum(jnp.linalg.norm(v), 1e-30)
-
+        """λ_max(G), from a random start."""
         size = ravel_pytree(self.networks.policy)[0].size
-        start = jax.random.normal(jax.random.key(0), (size,))
-        return jnp.linalg.norm(product(jax.lax.fori_loop(0, 10, sharpen, start)))
+        return self.restricted(jax.random.normal(jax.random.key(0), (size,))).largest_eigenvalue
+
+    def solve(self, g: Float[Array, " p"], damping: Array) -> Float[Array, " p"]:
+        """(G + εI)⁻¹ g, as conjugate gradients solve it."""
+        return self.restricted(g).solve(g, damping)
 
     def products(self) -> Callable[[Float[Array, " p"]], Float[Array, " p"]]:
         """The map v ↦ Gv."""
@@ -111,28 +115,6 @@ class OutputMetric(eqx.Module):
             return pull(jax.tree.map(lambda x: x / number, curved))[0]
 
         return product
-
-    def solve(self, g: Float[Array, " p"], damping: Array) -> Float[Array, " p"]:
-        """(G + εI)⁻¹ g by conjugate gradients, which stop where float32 ends.
-
-        `jax.scipy.sparse.linalg.cg` goes on to NaN here where the metric has a low rank, as with
-        two discrete actions.
-        """
-        product = self.products()
-        enough = 1e-12 * (g @ g)
-
-        def iterate(_: int, now: tuple[Array, Array, Array, Array]) -> tuple:
-            x, residual, v, square = now
-            image = product(v) + damping * v
-            curvature = v @ image
-            goes_on = (square > enough) & (curvature > 0)
-            length = jnp.where(goes_on, square / jnp.where(goes_on, curvature, 1), 0)
-            left = residual - length * image
-            turn = jnp.where(goes_on, (left @ left) / jnp.where(goes_on, square, 1), 0)
-            return x + length * v, left, left + turn * v, left @ left
-
-        start = (jnp.zeros_like(g), g, g, g @ g)
-        return jax.lax.fori_loop(0, self.iterations, iterate, start)[0]
 
 
 class Fisher(Geometry):
