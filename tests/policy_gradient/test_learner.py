@@ -2,7 +2,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from random_data import flat, make_learner, one_update, random_rollout, small_learner, small_method
+from random_data import (
+    ACTION_SIZE,
+    OBSERVATION_SIZE,
+    flat,
+    make_learner,
+    one_update,
+    random_rollout,
+    small_learner,
+    small_method,
+)
 
 from wng.behavior import find_embedding
 from wng.policy_gradient.config import Config
@@ -45,6 +54,26 @@ def test_update_compiles_once(method: str) -> None:
         state, _ = learner.update(state, rollout, jax.random.key(i))
     assert state.iteration == 3
     assert learner.update._cache_size() == 1
+
+
+@pytest.mark.parametrize("discrete", [False, True])
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_acting_on_the_host_is_acting_in_the_compiled_program(
+    discrete: bool, deterministic: bool
+) -> None:
+    learner = small_learner(discrete)
+    state = learner.init(jax.random.key(0))
+    state, _ = learner.update(state, random_rollout(learner, state), jax.random.key(1))
+    program, rng = learner.program, np.random.default_rng(0)
+    observations = (5 * rng.normal(size=(32, OBSERVATION_SIZE))).astype(np.float32)
+    noise = rng.gumbel(size=(32, ACTION_SIZE)).astype(np.float32)
+    host = learner.actor(state, deterministic)(observations, noise)
+    assert isinstance(host, np.ndarray)
+    compiled = jax.jit(program.actions, static_argnums=4)(
+        state.networks.policy, state.observation_moments, observations, noise, deterministic
+    )
+    np.testing.assert_allclose(host, compiled, rtol=1e-4, atol=1e-5)
+    assert discrete or host.dtype == np.float32
 
 
 def test_the_same_key_gives_the_same_bits_and_another_does_not() -> None:

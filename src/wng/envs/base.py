@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -36,9 +37,13 @@ class EnvSpec:
         """Convert actions, float [n, action_size] or integer [n], to the environment's own."""
         if self.discrete:
             return actions + self.action_start
-        low, high = (np.array(x, self.action_dtype) for x in (self.action_low, self.action_high))
-        clipped = np.clip(actions, low, high).astype(self.action_dtype)
+        clipped = np.clip(actions, *self._bounds).astype(self.action_dtype)
         return clipped.reshape(*actions.shape[:-1], *self.action_shape)
+
+    @cached_property
+    def _bounds(self) -> tuple[np.ndarray, np.ndarray]:
+        low, high = (np.array(x, self.action_dtype) for x in (self.action_low, self.action_high))
+        return low, high
 
 
 class Transition(NamedTuple):

@@ -36,5 +36,6 @@ class Moments(NamedTuple):
         return jax.tree.map(lambda n, o: jnp.where(finite, n, o), new, self)
 
     def normalize(self, x: Float[Array, "... d"]) -> Float[Array, "... d"]:
-        """Standardized and clipped at ±10."""
-        return jnp.clip((x - self.mean) / jnp.sqrt(self.variance + 1e-8), -10, 10)
+        """Standardized and clipped at ±10, in NumPy if all arrays are NumPy's."""
+        arrays = self.mean.__array_namespace__()
+        return arrays.clip((x - self.mean) / arrays.sqrt(self.variance + 1e-8), -10, 10)

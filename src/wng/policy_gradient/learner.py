@@ -1,11 +1,11 @@
 """The one compiled update that every method uses."""
 
 from collections.abc import Callable, Hashable
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from wng.behavior.embedding import Embedding
@@ -47,13 +47,13 @@ class Program:
     """The pure functions of one method on one kind of environment, compiled once.
 
     `noise`, `update` and `batch` are the compiled forms of `draw_noise`, `one_update` and
-    `as_batch`, which are also parts of larger programs; `actor` makes one of `actions`. Numbers
-    among the settings come from the state, so that programs for other numbers are the same program.
+    `as_batch`, which are also parts of larger programs, as is `actions`; `actor` gives it to the
+    host. Numbers among the settings come from the state, so that programs for other numbers are the
+    same program.
     """
 
     def __init__(self, problem: Problem):
         self.problem, self.config = problem, problem.config
-        self._act = jax.jit(self._flat_actions, static_argnums=(0, 1))
         self.noise = jax.jit(self.draw_noise)
         self.update = jax.jit(self.one_update)
         self.init = jax.jit(self._init)
@@ -96,27 +96,23 @@ class Program:
         self,
         policy: Policy,
         moments: Moments,
-        observations: Array,
-        noise: Array,
+        observations: Any,
+        noise: Any,
         deterministic: bool = False,
-    ) -> Array:
-        """Actions in the given states."""
+    ) -> Any:
+        """Actions in the given states, in NumPy if all arrays are NumPy's."""
         chosen = policy(self._seen(moments, observations))
         return chosen.mode() if deterministic else chosen.sample(noise)
 
-    def actor(self, state: TrainState, deterministic: bool = False) -> Callable[..., Array]:
-        """Make the function (observations, noise) ↦ actions, compiled, for many calls.
+    def actor(self, state: TrainState, deterministic: bool = False) -> Callable[..., np.ndarray]:
+        """Make the function (observations, noise) ↦ actions, in NumPy, for many calls."""
+        acting = state.networks.policy, state.observation_moments
+        policy, moments = jax.tree.map(np.asarray, acting)
 
-        Taking the state apart would be half the cost of a call; it is done once here.
-        """
-        leaves, tree = jax.tree.flatten((state.networks.policy, state.observation_moments))
-        return partial(self._act, tree, deterministic, leaves)
+        def act(observations: np.ndarray, noise: np.ndarray) -> np.ndarray:
+            return self.actions(policy, moments, observations, noise, deterministic)
 
-    def _flat_actions(
-        self, tree: Any, deterministic: bool, leaves: list[Array], observations: Array, noise: Array
-    ) -> Array:
-        policy, moments = jax.tree.unflatten(tree, leaves)
-        return self.actions(policy, moments, observations, noise, deterministic)
+        return act
 
     def _seen(self, moments: Moments, observations: Array) -> Array:
         normalize = self.config.normalize_observations

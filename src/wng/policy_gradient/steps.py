@@ -74,9 +74,9 @@ def steered(value: Array, kl: Array, target: float) -> Array:
 
 
 def make_optimizer(config: Config, name: str, learning_rate: float) -> optax.GradientTransformation:
-    """Clipping and Adam or SGD."""
+    """Clipping and Adam or SGD, on flat parameters: few small kernels instead of some per leaf."""
     clip = optax.clip_by_global_norm(config.max_grad_norm)
-    return optax.chain(clip, OPTIMIZERS[name](learning_rate))
+    return optax.flatten(optax.chain(clip, OPTIMIZERS[name](learning_rate)))
 
 
 def if_finite(inner: optax.GradientTransformation) -> optax.GradientTransformationExtraArgs:

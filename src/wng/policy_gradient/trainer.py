@@ -187,7 +187,7 @@ class Trainer:
         noise = np.zeros((len(rows), problem.action_size), np.float32)
         if key is not None:
             noise = np.asarray(action_noise(problem.discrete, key, noise.shape))
-        return np.asarray(self.learner.actor(state, deterministic=key is None)(rows, noise))
+        return self.learner.actor(state, deterministic=key is None)(rows, noise)
 
     def sample_batch(self, rollouts: int) -> Batch:
         """Several rollouts with the current policy as one batch, without learning from them.
