@@ -47,6 +47,7 @@ STEERED: Settings = {"steer": True, "kl_target": 0.02}
 KERNEL: Settings = NATURAL | {"basis": "kernel", "num_basis": 100, "refresh_every": 2}
 POLICY: Settings = KERNEL | {"basis": "policy", "damping": 0.1}
 EXACT: Settings = NATURAL | {"geometry": "wasserstein-auto", "damping": 0.1}
+SHORT: Settings = EXACT | {"rollout": 1024, "minibatch": 512, "kl_target": 0.01}
 APART: Settings = {"damping": 0.1, "basis": "policy", "kl_target": 0.02, "std_share": 0.015}
 LIGHT: Settings = {"damping": 0.01, "basis": "policy", "kl_target": 0.02}
 CANDIDATES: dict[str, list[Settings]] = {
@@ -103,8 +104,8 @@ CANDIDATES: dict[str, list[Settings]] = {
         EXACT | {"kl_target": 0.01},
         EXACT | {"damping": 0.01},
         EXACT | {"damping": 0.01, "kl_target": 0.01},
-        EXACT | {"rollout": 1024, "minibatch": 512, "kl_target": 0.01},
-        EXACT | {"damping": 0.01, "rollout": 1024, "minibatch": 512, "kl_target": 0.01},
+        SHORT,
+        SHORT | {"damping": 0.01},
     ],
     "wtrpo": [
         APART,
@@ -144,13 +145,13 @@ CANDIDATES: dict[str, list[Settings]] = {
         {"learning_rate": 1e-4} | STEERED,
         {"learning_rate": 3e-4} | STEERED,
     ],
-    "bgwnpg": [
-        KERNEL | {"penalty": 0.1},
-        KERNEL | {"penalty": 1.0},
+    "bgwnpg": [  # WNPG's winner and its runners-up, with penalties
+        SHORT | {"penalty": 0.1},
+        SHORT | {"penalty": 1.0},
+        SHORT | {"penalty": 10.0},
+        EXACT | {"kl_target": 0.01, "damping": 0.01, "penalty": 1.0},
         POLICY | {"penalty": 0.1},
         POLICY | {"penalty": 1.0},
-        POLICY | {"penalty": 10.0},
-        POLICY | {"penalty": 1.0, "kl_target": 0.01},
     ],
 }
 Job = tuple[str, int, str, int]  # method, candidate, task, seed
