@@ -16,8 +16,9 @@ counts. Stable-Baselines3 steps Gymnasium's task of the same name.
 Host: how much longer iterations take than their compiled calls alone, which is what several
 iterations per call could save.
 
-Seeds: PPO with 8 environments and 2048 steps per iteration, `--iterations` iterations with what
-compiling them takes (nothing is read from a cache), against as many runs one after the other.
+Seeds: PPO with 8 environments and 2048 steps per iteration (or with `--num-envs`, and 32 steps of
+each), `--iterations` iterations with what compiling them takes (nothing is read from a cache),
+against as many runs one after the other.
 """
 
 import argparse
@@ -169,10 +170,16 @@ def time_host(env: str, iterations: int, rounds: int) -> None:
     print(markdown_table(header, rows))
 
 
-def time_block(env: str, number: int, iterations: int) -> float:
+def steps_of(num_envs: int) -> int:
+    """Steps per iteration of the blocks."""
+    return max(2048, 32 * num_envs)
+
+
+def time_block(env: str, number: int, iterations: int, num_envs: int) -> float:
     """Seconds for a block of seeds, with compilation; 1 seed is trained alone."""
     start = time.perf_counter()
-    trainers = [make_trainer(env, "ppo", seed, num_envs=8) for seed in range(number)]
+    sizes = {"num_envs": num_envs, "rollout": steps_of(num_envs)}
+    trainers = [make_trainer(env, "ppo", seed, **sizes) for seed in range(number)]
     if number == 1:
         for _ in range(iterations):
             trainers[0].iterate()
@@ -192,13 +199,14 @@ def main() -> None:
     parser.add_argument("--iterations", type=int, default=10)
     parser.add_argument("--env", default="gymnax/Pendulum-v1", help="of the blocks of seeds")
     parser.add_argument("--seeds", type=int, nargs="+", help="sizes of the blocks to time")
+    parser.add_argument("--num-envs", type=int, default=8, help="of each seed of a block")
     parser.add_argument("--no-peers", action="store_true")
     parser.add_argument("--rejax", metavar="PYTHON", help="interpreter that has rejax")
     parser.add_argument("--host", action="store_true", help="time what is around the calls")
     parser.add_argument("--one", type=int, help=argparse.SUPPRESS)  # time one block, print seconds
     args = parser.parse_args()
     if args.one:
-        print(time_block(args.env, args.one, args.iterations))
+        print(time_block(args.env, args.one, args.iterations, args.num_envs))
         return
     if args.host:
         setup.own_process = True
@@ -211,10 +219,11 @@ def main() -> None:
     seconds = {}
     for number in dict.fromkeys([1, *args.seeds]):  # each in a process that has compiled nothing
         command = [sys.executable, __file__, "--env", args.env, "--one", str(number)]
-        command += ["--iterations", str(args.iterations)]
+        command += ["--iterations", str(args.iterations), "--num-envs", str(args.num_envs)]
         seconds[number] = float(subprocess.check_output(command))
+    steps = args.iterations * steps_of(args.num_envs)
     rows = [
-        [n, f"{s:.1f}", f"{n * args.iterations * 2048 / s:.0f}", f"{s / (n * seconds[1]):.3f}"]
+        [n, f"{s:.1f}", f"{n * steps / s:.0f}", f"{s / (n * seconds[1]):.3f}"]
         for n, s in seconds.items()
     ]
     print(markdown_table(["seeds", "seconds", "steps/s", "ratio to runs one by one"], rows))

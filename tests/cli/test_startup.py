@@ -68,6 +68,7 @@ def imported() -> Iterator[Imported]:
     [
         ("", "wng train"),
         ("--help", "Add --help"),
+        ("--version", f"wng {wng.__version__}"),
         ("train --help", "--learning-rate"),
         ("train wnes --help", "--population"),
         ("methods", "wtrpo"),

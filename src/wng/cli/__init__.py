@@ -7,6 +7,7 @@ from typing import Any
 
 import tyro
 
+from wng import __version__
 from wng.behavior.registry import nearest
 from wng.runs import setup
 
@@ -46,7 +47,7 @@ def summary(words: list[str]) -> str:
         if name.startswith(prefix):
             first_line = str(command_class(name).__doc__).splitlines()[0]
             lines += [f"  wng {name}", f"      {first_line}"]
-    lines += ["", "Add --help to any of them to see its flags."]
+    lines += ["", "Add --help to any of them to see its flags. `wng --version` prints the version."]
     return "\n".join(lines)
 
 
@@ -87,6 +88,9 @@ def main() -> None:
     setup.own_process = True
     try:
         words = sys.argv[1:]
+        if words == ["--version"]:
+            print(f"wng {__version__}")
+            return
         found = find_command(words)
         if found is None:
             print(summary([w for w in words if not w.startswith("-")]))
