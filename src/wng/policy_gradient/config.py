@@ -137,7 +137,8 @@ class Config:
     rescale: bool = False
     """Rescale the damping by the metric's diagonal, as the paper's released code does."""
     cg_iterations: int = 10
-    """Conjugate-gradient iterations with geometry=fisher or wasserstein-exact."""
+    """Conjugate-gradient iterations (products with the metric) in a solve with geometry=fisher or
+    wasserstein-exact."""
 
     momentum: float = 0.0
     """Share of the last trust-region direction to keep where the metric barely constrains it."""
