@@ -62,7 +62,7 @@ def train(method: str, settings: str, env_id: str, seeds: range, generations: in
             center = strategy.params(state)
             rows = jax.tree.map(lambda m, c: jnp.concatenate([m, c[None]]), members, center)
             key = jax.random.fold_in(episodes_key(seed), number)
-            found = Episodes._make(play(rows, None, key))
+            found = Episodes._make(play(rows, None, key, config.action_noise))
             told = found.returns[:-1], found.behaviors[:-1]
             state, _ = strategy.tell(state, members, *told)
             return state, jnp.append(found.final_observations[-1, :2], found.returns[-1])

@@ -58,9 +58,11 @@ def run_missing(
     if not path.exists():
         path.write_text(",".join(header) + "\n")
     running: dict[Job, subprocess.Popen[bytes]] = {}
+    free, own = list(range(cores)), {}  # cores that no job has, and the core of each job
     failed: set[Job] = set()
     while True:
         for job in [job for job, process in running.items() if process.poll() is not None]:
+            free.append(own.pop(job))
             if running.pop(job).returncode:
                 failed.add(job)
         waiting = [job for job in missing() if job not in running and job not in failed]
@@ -71,6 +73,9 @@ def run_missing(
             print(f"{len(waiting):4} left: ", *job, flush=True)
             command = [sys.executable, script, "--out", str(path), "--one", *map(str, job)]
             running[job] = subprocess.Popen(command, env=os.environ | {"WNG_THREADS": "1"})
+            own[job] = free.pop()
+            if hasattr(os, "sched_setaffinity"):  # as in a study: each on a core of its own
+                os.sched_setaffinity(running[job].pid, {own[job]})
         time.sleep(0.5)
     if failed:
         raise SystemExit(f"failed: {', '.join(map(str, sorted(failed)))}.")

@@ -52,3 +52,39 @@ class NoSpaces:
     def reset(self, key): ...
 
     def step(self, key, state, action): ...
+
+
+class WithArguments(Push):
+    def __init__(self, bad): ...
+
+
+class FourResults(Push):
+    def step(self, key, state, action):
+        return super().step(key, state, action)[:4]
+
+
+class OtherObservation(Push):
+    def step(self, key, state, action):
+        state, _, *rest = super().step(key, state, action)
+        return state, jnp.zeros(3), *rest
+
+
+class OtherState(Push):
+    def step(self, key, state, action):
+        state, *rest = super().step(key, state, action)
+        return jnp.stack([state, state]), *rest
+
+
+class TwoRewards(Push):
+    def step(self, key, state, action):
+        state, seen, reward, *rest = super().step(key, state, action)
+        return state, seen, jnp.stack([reward, reward]), *rest
+
+
+class Branching(Push):
+    def step(self, key, state, action):
+        return super().step(key, state, action if action.sum() > 0 else -action)
+
+
+class Unhashable(Push):
+    __hash__ = None  # type: ignore[assignment]

@@ -20,6 +20,10 @@ def vector(env_id: str) -> JaxVector:
     return JaxVector(found.jax_env, found.spec)
 
 
+def skip_without(env_id: str) -> None:
+    pytest.importorskip({"brax": "brax", "playground": "mujoco_playground"}[env_id.split("/")[0]])
+
+
 def run(vec: JaxVector, key, actions):
     """Observations before each step, and transitions, for actions [T, n, ...]."""
 
@@ -132,6 +136,25 @@ def test_mistakes(monkeypatch):
             resolve(f"{package}/Anything")
 
 
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("WithArguments", "a class whose constructor takes no arguments."),
+        ("FourResults", "must return (state, observation, reward, terminated, truncated)."),
+        ("OtherObservation", "observations of shape [1], that of its observation_space, but"),
+        ("OtherState", "must return a state of the same structure and shapes as 'reset'."),
+        ("TwoRewards", "must return one number as reward, but it returned shape [2]."),
+        ("Branching", "failed: TracerBoolConversionError"),
+        ("Unhashable", "cannot be hashed"),
+    ],
+)
+def test_faults_of_your_own_environment_are_named(name, sentence):
+    with pytest.raises(ValueError, match="jax_tasks:" + name) as found:
+        resolve(f"jax_tasks:{name}")
+    assert sentence in str(found.value)
+    assert "\n" not in str(found.value)
+
+
 def test_gymnax():
     gymnax = pytest.importorskip("gymnax")
     with pytest.raises(ValueError, match="did you mean 'gymnax/Pendulum-v1'"):
@@ -156,7 +179,7 @@ def test_gymnax():
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of brax, and of what it imports
 @pytest.mark.parametrize("env_id", ["brax/inverted_double_pendulum", "playground/CartpoleBalance"])
 def test_brax_and_playground(env_id):
-    pytest.importorskip("brax")
+    skip_without(env_id)
     vec = vector(env_id)
     last, (seen, t) = jax.jit(lambda k, a: run(vec, k, a))(
         KEY, jnp.ones((60, 2, vec.spec.action_size))
@@ -172,7 +195,7 @@ def test_brax_and_playground(env_id):
 @pytest.mark.parametrize("env_id", ["brax/inverted_pendulum", "playground/CartpoleBalance"])
 def test_brax_and_playground_are_drawn(env_id):
     """After MuJoCo was imported without a choice of OpenGL, and a second time after closing."""
-    pytest.importorskip("brax")
+    skip_without(env_id)
     env, _ = find(env_id, render_mode="rgb_array")
     env.reset(seed=0)
     first = env.render()

@@ -72,11 +72,71 @@ def load_jax_env(env_id: str) -> JaxEnv:
         return _adapter(package)(name)
     module, _, name = env_id.rpartition(":")
     found = getattr(importlib.import_module(module), name)
-    env = found() if isinstance(found, type) else found
+    try:
+        env = found() if isinstance(found, type) else found
+    except Exception as error:
+        raise ValueError(
+            f"cannot make the JAX environment {env_id!r} ({type(error).__name__}: {error}): name "
+            "an object, or a class whose constructor takes no arguments."
+        ) from error
     for needed in ("observation_space", "action_space", "max_episode_steps"):
         if not hasattr(env, needed):
             raise ValueError(f"the JAX environment {env_id!r} has no attribute '{needed}': add it.")
+    try:
+        hash(env)
+    except TypeError:
+        raise ValueError(
+            f"the JAX environment {env_id!r} cannot be hashed: if a dataclass, make it frozen."
+        ) from None
+    check_functions(env, env_id)
     return env
+
+
+def check_functions(env: JaxEnv, env_id: str) -> None:
+    """Trace `reset` and `step` once; ValueError if they return something else than a `JaxEnv`'s."""
+    import jax
+    import jax.numpy as jnp
+
+    def call(name: str, fields: str, *arguments: Any) -> tuple[Any, ...]:
+        def wrong(what: str) -> ValueError:
+            return ValueError(f"'{name}' of the JAX environment {env_id!r} {what}.")
+
+        try:
+            returned = jax.eval_shape(getattr(env, name), *arguments)
+        except Exception as error:
+            reason = str(error).strip().split("\n")[0].rstrip(".")
+            raise wrong(f"failed: {type(error).__name__}: {reason}") from error
+        if not isinstance(returned, tuple) or len(returned) != len(fields.split(", ")):
+            raise wrong(f"must return ({fields})")
+        if getattr(returned[1], "shape", None) != env.observation_space.shape:
+            raise wrong(
+                f"must return observations of shape {list(env.observation_space.shape or ())}, "
+                f"that of its observation_space, but it returned {_shown(returned[1])}"
+            )
+        return returned
+
+    key, space = jax.random.key(0), env.action_space
+    state, _ = call("reset", "state, observation", key)
+    action = jnp.asarray(getattr(space, "start", jnp.zeros(space.shape, jnp.float32)))
+    results = "state, observation, reward, terminated, truncated"
+    after, _, *numbers = call("step", results, key, state, action)
+    shapes, expected = (jax.tree.map(lambda x: x.shape, tree) for tree in (after, state))
+    if shapes != expected:
+        raise ValueError(
+            f"'step' of the JAX environment {env_id!r} must return a state of the same structure "
+            "and shapes as 'reset'."
+        )
+    for name, number in zip(results.split(", ")[2:], numbers, strict=True):
+        if getattr(number, "size", 0) != 1:
+            raise ValueError(
+                f"'step' of the JAX environment {env_id!r} must return one number as {name}, but "
+                f"it returned {_shown(number)}."
+            )
+
+
+def _shown(traced: Any) -> str:
+    shape = getattr(traced, "shape", None)
+    return f"a {type(traced).__name__}" if shape is None else f"shape {list(shape)}"
 
 
 def _adapter(package: str) -> Any:

@@ -1,5 +1,7 @@
 """JAX environments of gymnax, brax and MuJoCo Playground as `JaxEnv`s."""
 
+import contextlib
+import io
 import warnings
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -71,10 +73,8 @@ class Brax:
 
     @cached_property
     def _env(self) -> Any:
-        from brax import envs
-
         with warnings.catch_warnings(action="ignore"):  # that brax recommends Playground
-            return envs.get_environment(self.name)
+            return _brax_envs().get_environment(self.name)
 
     @property
     def observation_space(self) -> Box:
@@ -99,9 +99,7 @@ class Brax:
     @staticmethod
     def names() -> list[str]:
         """The environments there are."""
-        from brax import envs
-
-        return list(envs._envs)  # there is no public list
+        return list(_brax_envs()._envs)  # there is no public list
 
     @property
     def render_fps(self) -> int:
@@ -163,6 +161,12 @@ class Playground(Brax):
         from mujoco_playground import dm_control_suite
 
         return list(dm_control_suite.ALL_ENVS)
+
+
+def _brax_envs() -> Any:
+    with contextlib.redirect_stdout(io.StringIO()):  # about optional packages
+        from brax import envs
+    return envs
 
 
 def _place(places: dict[str, Any], model: Any, data: Any) -> None:

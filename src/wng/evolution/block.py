@@ -57,7 +57,8 @@ class EvolutionBlock:
         if sigma is None:
             sigma = np.full(number, self._members[0].sigma, np.float32)
         generations = np.array([each.iteration for each in self.trainers])
-        found = self._run(states.center, sigma, moments, states.key, self._keys, generations)
+        seeds = states.center, sigma, moments, states.key, self._keys, generations
+        found = self._run(self._members[0].evaluator.action_noise, *seeds)
         found = jax.device_get(found)
         evaluated = time.perf_counter()
         episodes = [read_episodes(jax.tree.map(lambda x, i=i: x[i], found)) for i in range(number)]
@@ -84,6 +85,7 @@ def _side_by_side(make: Callable[..., Any], run: Callable[..., tuple]) -> Callab
     """One generation of several runs: members are made, and their episodes run."""
 
     def one(
+        action_noise: float,
         center: Array,
         sigma: Array,
         moments: Any,
@@ -92,6 +94,6 @@ def _side_by_side(make: Callable[..., Any], run: Callable[..., tuple]) -> Callab
         generation: Array,
     ) -> tuple:
         key_now = jax.random.fold_in(episodes, generation)
-        return run(make(center, sigma, key, generation), moments, key_now)
+        return run(make(center, sigma, key, generation), moments, key_now, action_noise)
 
-    return jax.jit(jax.vmap(one))
+    return jax.jit(jax.vmap(one, (None, *[0] * 6)))

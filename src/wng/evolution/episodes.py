@@ -27,7 +27,7 @@ class Setup(NamedTuple):
     policy: Policy
     embedding: Embedding
     horizon: int
-    action_noise: float
+    action_noise: float  # its standard deviation
     normalize: bool = False  # observations
 
     def act(
@@ -41,9 +41,14 @@ class Setup(NamedTuple):
         seen = observation if moments is None else moments.normalize(observation)
         return self.policy.act(layers, seen, noise)
 
+    @property
+    def shape(self) -> "Setup":
+        """What programs are compiled for; the size of the noise is an argument."""
+        return self._replace(action_noise=1.0)
+
     def draw_noise(self, key: PRNGKeyArray) -> Float[Array, "H a"]:
-        """Draw the noise on the actions of an episode."""
-        return self.action_noise * jax.random.normal(key, (self.horizon, self.policy.action_size))
+        """Draw the noise on the actions of an episode, in units of `action_noise`."""
+        return jax.random.normal(key, (self.horizon, self.policy.action_size))
 
 
 class Rows(NamedTuple):

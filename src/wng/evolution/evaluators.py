@@ -29,12 +29,14 @@ class JaxEvaluator:
     backend = "jax"
 
     def __init__(self, env: JaxVector, rows: Rows, setup: Setup, seed: int):
-        self.key, self.program = episodes_key(seed), compiled_episodes(env, rows, setup)
+        self.key, self.action_noise = episodes_key(seed), setup.action_noise
+        self.program = compiled_episodes(env, rows, setup.shape)
 
     def __call__(self, members: Any, moments: Moments | None, generation: int) -> Episodes:
         """Run one episode of each member; leaves of `members` have a leading axis."""
         key = jax.random.fold_in(self.key, generation)
-        return read_episodes(jax.device_get(self.program(members, moments, key)))
+        found = self.program(members, moments, key, self.action_noise)
+        return read_episodes(jax.device_get(found))
 
     def close(self) -> None:
         """Do nothing: there are no environments to stop."""
@@ -46,11 +48,14 @@ def read_episodes(found: tuple) -> Episodes:
     return episodes._replace(path=episodes.path[: episodes.lengths[-1]])
 
 
-@lru_cache(maxsize=8)  # runs that differ only in the seed share the compiled function
+@lru_cache(maxsize=8)  # runs that differ in the seed or in numbers share the compiled function
 def compiled_episodes(
     env: JaxVector, rows: Rows, setup: Setup
-) -> Callable[[Any, Moments | None, PRNGKeyArray], tuple]:
-    """The function (members, moments, key) ↦ what `summarize` returns, and the last one's path."""
+) -> Callable[[Any, Moments | None, PRNGKeyArray, float], tuple]:
+    """The function (members, moments, key, action noise) ↦ what `summarize` returns, and a path.
+
+    The path is that of the last member.
+    """
 
     horizon, chunks = setup.horizon, -(-setup.horizon // CHUNK)
     chunk = -(-horizon // chunks)
@@ -87,8 +92,8 @@ def compiled_episodes(
         return jax.lax.scan(step, now, (times, noise))
 
     @jax.jit
-    def run(members: Any, moments: Moments | None, key: PRNGKeyArray) -> tuple:
-        noisy = (rows.array() != rows.center).astype(float)
+    def run(members: Any, moments: Moments | None, key: PRNGKeyArray, action_noise: float) -> tuple:
+        noisy = (rows.array() != rows.center) * jnp.asarray(action_noise, float)
         keys, layers, noise, now = map_rows(begin)(members, rows.keys(key), noisy)
         noise = jnp.pad(noise, ((0, 0), (0, chunks * chunk - horizon), (0, 0)))
 

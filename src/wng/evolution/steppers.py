@@ -34,13 +34,14 @@ class SteppedEvaluator:
     def __init__(self, backend: str, stepper: Stepper, rows: Rows, setup: Setup, seed: int):
         self.backend, self._stepper, self._rows, self._setup = backend, stepper, rows, setup
         self._key = episodes_key(seed)
-        self._layers, self._act, self._noise, self._summarize = _compiled(setup)
+        self._layers, self._act, self._noise, self._summarize = _compiled(setup.shape)
 
     def __call__(self, members: Any, moments: Moments | None, generation: int) -> Episodes:
         """Run one episode of each member; leaves of `members` have a leading axis."""
         rows, horizon = self._rows, self._setup.horizon
         layers = self._layers(members)
-        noise = np.array(self._noise(jax.random.fold_in(self._key, generation), rows))
+        drawn = self._noise(jax.random.fold_in(self._key, generation), rows)
+        noise = np.asarray(drawn) * np.float32(self._setup.action_noise)
         if rows.center in rows.members:
             noise[rows.center - rows.first] = 0
         noise = np.ascontiguousarray(noise.swapaxes(0, 1))

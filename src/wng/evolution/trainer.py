@@ -117,7 +117,7 @@ class EvolutionTrainer:
         if key is not None:
             noise = self.config.action_noise * np.asarray(jax.random.normal(key, noise.shape))
         params, moments = self.strategy.params(state.strategy), state.observation_moments
-        return np.asarray(_act(self._setup, params, moments, rows, noise))
+        return np.asarray(_act(self._setup.shape, params, moments, rows, noise))
 
     def shown(self, row: Row) -> Row:
         """Select what the progress bar shows."""
