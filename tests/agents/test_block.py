@@ -54,6 +54,20 @@ def test_a_seed_that_fails_is_named(tmp_path: Path) -> None:
     assert outcome.failed == (4, 6)
 
 
+def test_a_seed_that_cannot_be_resumed_does_not_stop_the_others(tmp_path: Path) -> None:
+    assert run_job(job(tmp_path), progress=False).status is Status.FINISHED
+    more = job(tmp_path, steps=256, resume=True)
+    for checkpoint in (more.jobs[0].folder / "checkpoints").iterdir():
+        checkpoint.write_bytes(b"damaged")
+    said: list[str] = []
+    outcome = run_job(more, progress=False, say=said.append)
+    assert (outcome.status, outcome.failed) == (Status.FAILED, (4,))
+    assert outcome.message.startswith("seed 4: ")
+    assert any("will not match an uninterrupted run" in line for line in said)
+    assert read_metrics(more.jobs[0].folder)["steps"].tolist() == [64, 128]
+    assert read_metrics(more.jobs[1].folder)["steps"].tolist() == [64, 128, 192, 256]
+
+
 def test_an_outcome_concerns_the_seeds_that_failed() -> None:
     some = Outcome(Status.FAILED, "seed 6: no", (6,))
     assert [some.concerns(seed) for seed in (4, 6)] == [False, True]

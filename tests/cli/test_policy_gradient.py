@@ -399,3 +399,17 @@ def test_seeds_stop_together_and_go_on_together(monkeypatch, capsys, tmp_path) -
         assert best == np.nanmax(read_metrics(folder)["return_deterministic"])
     assert "pg seed 0" not in said  # no progress
     assert [wng.load(folder).steps for folder in folders] == [more, more]
+
+
+def test_seeds_in_a_jax_environment_are_trained_in_blocks(monkeypatch, capsys, tmp_path) -> None:
+    monkeypatch.setattr(LocalExecutor, "cores", lambda self: 2)
+    words = ("pg", "--env", PROBE, "--backend", "jax", "--seeds", "0-3")
+    assert train(monkeypatch, tmp_path, *words, steps=64) == 0
+    assert "over 4 seeds" in capsys.readouterr().out
+    folder = tmp_path / "wng-ProbeContextual-v0" / "pg"
+    for k in range(4):
+        assert read_metrics(folder / f"seed{k}")["steps"].tolist() == [64]
+    alone = wng.load(folder / "seed3")
+    with pytest.warns(UserWarning, match="will not match"):  # it was trained beside another seed
+        alone.learn(64, progress=False)
+    alone.close()

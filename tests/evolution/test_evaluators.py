@@ -127,6 +127,19 @@ def test_everything_by_hand(backend: str) -> None:
     np.testing.assert_allclose(found.path, [[0.6 * t, t] for t in range(1, 5)], rtol=1e-5)
 
 
+@pytest.mark.parametrize("env", ["jax_tasks:Walk", "gymnax/Pendulum-v1"])
+def test_jax_environments_that_are_not_gymnasiums(env: str) -> None:
+    """Found by their names, they run as compiled programs, and in Gymnasium's interface too."""
+    if env.startswith("gymnax"):
+        pytest.importorskip("gymnax")
+    members = random_members(policy_for(env), 4)
+    found, stepped = (evaluate(env, members, backend) for backend in ("auto", "gymnasium"))
+    assert np.isfinite(found.returns).all()
+    assert (found.lengths <= HORIZON).all()
+    assert found.behaviors.shape == stepped.behaviors.shape
+    assert (evaluate(env, members, "jax").returns == found.returns).all()
+
+
 @pytest.mark.parametrize("backend", ["jax", "gymnasium"])
 def test_the_horizon_ends_an_episode(backend: str) -> None:
     found = on_the_line(backend, horizon=3)

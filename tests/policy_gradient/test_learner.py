@@ -56,6 +56,15 @@ def test_update_compiles_once(method: str) -> None:
     assert learner.update._cache_size() == 1
 
 
+def test_other_numbers_are_arguments_of_the_same_update() -> None:
+    first, second = (small_method("pg", learning_rate=rate) for rate in (1e-3, 2e-3))
+    assert first.update is second.update
+    for learner in (first, second):
+        state = learner.init(jax.random.key(0))
+        learner.update(state, random_rollout(learner, state), jax.random.key(1))
+    assert first.update._cache_size() == 1
+
+
 @pytest.mark.parametrize("discrete", [False, True])
 @pytest.mark.parametrize("deterministic", [False, True])
 def test_acting_on_the_host_is_acting_in_the_compiled_program(

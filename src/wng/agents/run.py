@@ -176,10 +176,14 @@ def _run_block(job: Job, progress: bool, say: Callable[[str], None]) -> Outcome:
             block = job.family.make_block([agent.trainer for agent in agents])
         except ValueError:  # each has an environment, and so a program, of its own
             return _run_in_turn(jobs, progress, say)
-        runs = [
-            _open_run(each, run, agent, say)
-            for each, run, agent in zip(jobs, found, agents, strict=True)
-        ]
+        runs, refused = [], {}
+        for each, run, agent in zip(jobs, found, agents, strict=True):
+            try:
+                runs.append(_open_run(each, run, agent, say))
+            except (ValueError, RuntimeError, OSError) as error:
+                refused[each.seed] = f"seed {each.seed}: {error}"
+        if refused:
+            return _run_others(job, refused, progress, say)
         failures = training.train_block(
             block,
             job.steps,
@@ -200,6 +204,22 @@ def _run_block(job: Job, progress: bool, say: Callable[[str], None]) -> Outcome:
     finally:
         for agent in agents:
             agent.close()
+
+
+def _run_others(
+    job: Job, refused: dict[int, str], progress: bool, say: Callable[[str], None]
+) -> Outcome:
+    """Run the seeds of a block without those that cannot be opened; these count as failed."""
+    seeds = tuple(each.seed for each in job.jobs if each.seed not in refused)
+    outcome = Outcome(Status.FINISHED)
+    if seeds:
+        others = dataclasses.replace(job, seed=seeds[0], block=seeds * (len(seeds) > 1))
+        # Where the first try has made folders, there are runs without a checkpoint now.
+        outcome = run_job(dataclasses.replace(others, resume=True), progress=progress, say=say)
+    if outcome.status is Status.STOPPED:
+        return outcome
+    messages = [*refused.values(), *[outcome.message] * bool(outcome.message)]
+    return Outcome(Status.FAILED, " ".join(messages), (*refused, *outcome.failed))
 
 
 def _run_in_turn(jobs: list[Job], progress: bool, say: Callable[[str], None]) -> Outcome:
