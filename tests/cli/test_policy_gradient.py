@@ -403,8 +403,9 @@ def test_seeds_stop_together_and_go_on_together(monkeypatch, capsys, tmp_path) -
 
 def test_seeds_in_a_jax_environment_are_trained_in_blocks(monkeypatch, capsys, tmp_path) -> None:
     monkeypatch.setattr(LocalExecutor, "cores", lambda self: 2)
-    words = ("pg", "--env", PROBE, "--backend", "jax", "--seeds", "0-3")
-    assert train(monkeypatch, tmp_path, *words, steps=64) == 0
+    words = ("train", "pg", "--env", PROBE, "--seeds", "0-3", "--steps", "64")
+    where = ("--out", str(tmp_path), *TINY, "--backend", "jax")
+    assert run(monkeypatch, *words, *where) == 0
     assert "over 4 seeds" in capsys.readouterr().out
     folder = tmp_path / "wng-ProbeContextual-v0" / "pg"
     for k in range(4):
