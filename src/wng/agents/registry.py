@@ -3,7 +3,7 @@
 import importlib
 from collections import ChainMap
 from collections.abc import Callable, Sequence
-from operator import attrgetter
+from operator import attrgetter, mul
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from wng.evolution import config as evolution_config
@@ -57,6 +57,24 @@ def _step_size(env: "ResolvedEnv") -> int:
     return env.spec.observation_size + env.spec.action_size
 
 
+def _weights(config: Any, env: "ResolvedEnv") -> int:
+    widths = [env.spec.observation_size, *config.hidden, env.spec.action_size]
+    return sum(map(mul, widths, widths[1:]))
+
+
+def _gradient_size(config: Any, env: "ResolvedEnv") -> int:
+    if env.spec.backend != "jax":
+        return 0
+    return config.rollout * _step_size(env) + _weights(config, env)
+
+
+def _evolution_size(config: Any, env: "ResolvedEnv") -> int:
+    horizon = config.horizon or env.spec.max_episode_steps or 0
+    if env.jax_env is None or config.backend not in ("auto", "jax") or not horizon:
+        return 0
+    return config.population * (horizon * _step_size(env) + _weights(config, env))
+
+
 GRADIENT = Family(
     "policy_gradient",
     "policy gradients",
@@ -69,7 +87,7 @@ GRADIENT = Family(
     attrgetter("backend"),
     "wng.policy_gradient.trainer:Trainer",
     "wng.policy_gradient.block:TrainerBlock",
-    lambda config, env: (env.spec.backend == "jax") * config.rollout * _step_size(env),
+    _gradient_size,
 )
 EVOLUTION = Family(
     "evolution",
@@ -83,12 +101,7 @@ EVOLUTION = Family(
     lambda config: "gymnasium",  # what is asked of it; the backend concerns whole populations
     "wng.evolution.trainer:EvolutionTrainer",
     "wng.evolution.block:EvolutionBlock",
-    lambda config, env: (
-        (env.jax_env is not None and config.backend in ("auto", "jax"))
-        * config.population
-        * (config.horizon or env.spec.max_episode_steps or 0)
-        * _step_size(env)
-    ),
+    _evolution_size,
 )
 FAMILIES = (GRADIENT, EVOLUTION)
 METHODS = ChainMap(GRADIENT.methods, EVOLUTION.methods)  # also shows rows that are added later

@@ -16,8 +16,8 @@ def in_blocks(jobs: Sequence[Job], cores: int, size: int) -> list[Job]:
     """The jobs in blocks, at least one for each core; the jobs themselves if `size` is 0.
 
     `size` is how many numbers the states and actions of a rollout, or of a population's episodes,
-    are (`Family.seed_size`). A seed needs several times that, and all blocks at once at most a
-    quarter of the memory.
+    and the parameters are (`Family.seed_size`). A seed needs several times that, and all blocks at
+    once at most a quarter of the memory.
     """
     if not size:
         return list(jobs)
