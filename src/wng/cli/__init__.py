@@ -3,11 +3,11 @@
 import importlib
 import os
 import sys
+from importlib.metadata import version
 from typing import Any
 
 import tyro
 
-from wng import __version__
 from wng.behavior.registry import nearest
 from wng.runs import setup
 
@@ -89,7 +89,7 @@ def main() -> None:
     try:
         words = sys.argv[1:]
         if words == ["--version"]:
-            print(f"wng {__version__}")
+            print(f"wng {version('wng')}")
             return
         found = find_command(words)
         if found is None:
