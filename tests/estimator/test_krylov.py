@@ -71,6 +71,37 @@ def test_a_zero_gradient_or_metric_gives_zero_and_no_nan() -> None:
     np.testing.assert_allclose(found.solve(gradient(), 0.1), gradient() / 0.1, rtol=1e-5)
 
 
+@pytest.mark.parametrize("bad", [0, 3])
+@pytest.mark.parametrize("relative", [False, True])
+def test_a_metric_that_is_not_finite_is_dropped(bad: int, relative: bool) -> None:
+    """From the first product on, or from a later one on: a NaN in one parameter."""
+    G = np.diag(np.geomspace(1, 0.01, P))
+    G[bad, bad] = np.nan
+    g = np.zeros(P)
+    g[0] = 1.0
+    if bad:  # g meets it only through a product
+        G[0, 1] = G[1, 0] = G[1, bad] = G[bad, 1] = 0.1
+    control = Damping(0.1, relative=relative)
+    found = precondition(control, control.init(), Counted(G, 8), jnp.asarray(g, jnp.float32))
+    assert not found.finite
+    assert not found.direction.any()
+    assert not found.fallback
+
+
+def test_small_eigenvalues_beside_a_large_one_count(x64: None) -> None:
+    G, g = matrix(np.r_[1e3, np.linspace(1e-3, 5e-3, P - 1)]), gradient()
+    found = krylov_metric(lambda v: jnp.asarray(G) @ v, jnp.asarray(g), 10)
+    expected = np.linalg.solve(G + 1e-3 * np.eye(P), g)
+    error = np.linalg.norm(found.solve(jnp.asarray(g), 1e-3) - expected)
+    assert error < 1e-3 * np.linalg.norm(expected)
+
+
+def test_half_precision_is_decomposed_in_single() -> None:
+    g = jnp.asarray(gradient(), jnp.bfloat16)
+    found = krylov_metric(lambda v: 2 * v, g, 5)
+    assert found.largest_eigenvalue == pytest.approx(2, rel=1e-2)
+
+
 class Counted:
     """A matrix-free metric that counts its restrictions, and is never solved whole."""
 

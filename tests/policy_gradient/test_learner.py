@@ -85,6 +85,25 @@ def test_acting_on_the_host_is_acting_in_the_compiled_program(
     assert discrete or host.dtype == np.float32
 
 
+def test_many_states_are_acted_in_by_the_compiled_program(monkeypatch) -> None:
+    learner = small_learner()
+    state = learner.init(jax.random.key(0))
+    observations = np.random.default_rng(0).normal(size=(8, OBSERVATION_SIZE)).astype(np.float32)
+    noise = np.zeros((8, ACTION_SIZE), np.float32)
+    few = learner.actor(state)(observations, noise)
+    monkeypatch.setattr("wng.policy_gradient.learner.MOST_ON_HOST", 0)
+    np.testing.assert_allclose(learner.actor(state)(observations, noise), few, rtol=1e-5)
+    assert learner.program._act._cache_size() == 1
+
+
+def test_a_policy_accepts_constant_observations_inside_a_gradient() -> None:
+    learner = small_learner()
+    policy = learner.init(jax.random.key(0)).networks.policy
+    seen = np.ones((4, OBSERVATION_SIZE), np.float32)
+    gradient = jax.grad(lambda p: p(seen).mean.sum())(policy)
+    assert np.isfinite(flat(gradient)).all()
+
+
 def test_the_same_key_gives_the_same_bits_and_another_does_not() -> None:
     learner = small_method("wnpg")
     state = learner.init(jax.random.key(0))

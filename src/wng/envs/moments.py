@@ -37,5 +37,6 @@ class Moments(NamedTuple):
 
     def normalize(self, x: Float[Array, "... d"]) -> Float[Array, "... d"]:
         """Standardized and clipped at ±10, in NumPy if all arrays are NumPy's."""
-        arrays = self.mean.__array_namespace__()
-        return arrays.clip((x - self.mean) / arrays.sqrt(self.variance + 1e-8), -10, 10)
+        centered = x - self.mean
+        arrays = centered.__array_namespace__()
+        return arrays.clip(centered / arrays.sqrt(self.variance + 1e-8), -10, 10)

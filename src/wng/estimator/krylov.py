@@ -3,7 +3,8 @@ r"""The part of a matrix-free metric that one gradient sees, by the Lanczos meth
     K = span{g, Gg, …, G^{k−1}g},    G restricted to K:  V T Vᵀ,  T = VᵀGV tridiagonal
 
 On K, the solution V (T + εI)⁻¹ Vᵀg is that of k conjugate-gradient iterations, whatever ε is.
-So the same k products give both the solution and λ_max, the unit of a relative ε.
+So the same k products give both the solution and λ_max, the unit of a relative ε. (λ_max is that of
+T, the largest eigenvalue that g meets.)
 """
 
 from collections.abc import Callable
@@ -14,9 +15,10 @@ from jaxtyping import Array, Float
 
 from wng.estimator.metric import LowRank
 
-ROUNDING = 1e-5  # share of λ_max that float32 leaves of a product's part outside the space
+ROUNDING = 84  # eps; a product's part outside the space that is less, as a share of λ_max, is noise
 
 
+@jax.default_matmul_precision("highest")
 def krylov_metric(
     product: Callable[[Float[Array, " p"]], Float[Array, " p"]], g: Float[Array, " p"], size: int
 ) -> LowRank:
@@ -25,10 +27,14 @@ def krylov_metric(
     Args:
       product: v ↦ Gv, symmetric and positive semi-definite.
       g: where the space starts; the restricted metric solves for multiples of it.
-      size: k, the number of products.
+      size: k ≥ 1, the number of products.
     """
-    k = min(size, g.size)
-    norm = jnp.linalg.norm(g)
+    g = g.astype(jnp.promote_types(g.dtype, jnp.float32))
+    k, tolerance = min(size, g.size), ROUNDING * float(jnp.finfo(g.dtype).eps)
+
+    def unit(v: Array) -> tuple[Array, Array]:
+        length = jnp.linalg.norm(v)
+        return length, jnp.where(length == 0, 0, v / jnp.where(length == 0, 1, length))
 
     def extend(i: Array, now: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         V, diagonal, below = now
@@ -36,23 +42,20 @@ def krylov_metric(
         diagonal = diagonal.at[i].set(V[i] @ image)
         for _ in range(2):  # orthogonal to all, not only to the last two: rounding adds up
             image -= (V @ image) @ V
-        length = jnp.linalg.norm(image)
-        # The space is closed: the rest of V stays zero.
-        goes_on = length > ROUNDING * jnp.maximum(diagonal.max(), below.max())
-        length = jnp.where(goes_on, length, 0)
-        following = jnp.where(goes_on, image / jnp.where(goes_on, length, 1), 0)
+        length, following = unit(image)
+        # The space is closed: the rest of V stays zero. (NaN is kept: a bad metric must show.)
+        closed = length <= tolerance * jnp.maximum(diagonal.max(), below.max())
         # (Out of bounds for the last one, which JAX drops.)
-        return V.at[i + 1].set(following), diagonal, below.at[i].set(length)
+        V = V.at[i + 1].set(jnp.where(closed, 0, following))
+        return V, diagonal, below.at[i].set(jnp.where(closed, 0, length))
 
-    first = jnp.where(norm > 0, g / jnp.where(norm > 0, norm, 1), 0)
-    start = (jnp.zeros((k, g.size), g.dtype).at[0].set(first), *jnp.zeros((2, k), g.dtype))
+    start = (jnp.zeros((k, g.size), g.dtype).at[0].set(unit(g)[1]), *jnp.zeros((2, k), g.dtype))
     V, diagonal, below = jax.lax.fori_loop(0, k, extend, start)
-    alive = (V != 0).any(axis=1)
-    T = (
-        jnp.diag(jnp.where(alive, diagonal, -1))
-        + jnp.diag(below[:-1], 1)
-        + jnp.diag(below[:-1], -1)
-    )
-    values, vectors = jnp.linalg.eigh(T)
-    values, vectors = values[::-1], vectors[:, ::-1]
-    return LowRank(vectors.T @ V, jnp.maximum(values, 0), None)
+    # Vectors that stayed zero get an eigenvalue of their own, so that none is mixed with them.
+    unused = -jnp.maximum(diagonal.max(), below.max())
+    T = jnp.diag(jnp.where((V != 0).any(axis=1), diagonal, unused))
+    values, vectors = jnp.linalg.eigh(T + jnp.diag(below[:-1], 1) + jnp.diag(below[:-1], -1))
+    values, vectors = jnp.maximum(values[::-1], 0), vectors[:, ::-1]
+    # Whether LAPACK shows a NaN depends on where it is.
+    finite = jnp.isfinite(T).all() & jnp.isfinite(below).all()
+    return LowRank(vectors.T @ V, jnp.where(finite, values, jnp.nan), None)

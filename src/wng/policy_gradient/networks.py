@@ -1,8 +1,7 @@
 """Policy and value networks, and the two action distributions.
 
-What acting takes (networks, samples and modes) runs in NumPy where all arrays are NumPy's. On a few
-states at a time, that is several times as fast as a compiled program, and it wakes no threads that
-would compete with the environments'.
+What acting takes (networks, samples and modes) runs in NumPy where all arrays are NumPy's; see
+`Program.actor`.
 """
 
 import itertools
@@ -34,9 +33,9 @@ class MLP(eqx.Module):
 
     def __call__(self, x: Float[Array, "... i"]) -> Float[Array, "... o"]:
         """Output of the network."""
-        tanh = x.__array_namespace__().tanh
         for weight, bias in zip(self.weights[:-1], self.biases[:-1], strict=True):
-            x = tanh(x @ weight + bias)
+            x = x @ weight + bias
+            x = x.__array_namespace__().tanh(x)
         return x @ self.weights[-1] + self.biases[-1]
 
 
