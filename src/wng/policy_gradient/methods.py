@@ -30,7 +30,14 @@ METHODS: dict[str, Method] = {
         "Wasserstein natural gradient",
         or_geometry=AUTO,
     ),
-    "bgwnpg": _method("BG-WNPG", "wasserstein", "wasserstein", "optimizer", "W₂ penalty and WNG"),
+    "bgwnpg": _method(
+        "BG-WNPG",
+        "wasserstein",
+        "wasserstein",
+        "optimizer",
+        "W₂ penalty and WNG",
+        or_geometry=AUTO,
+    ),
     "wtrpo": _method(
         "WTRPO",
         "none",
@@ -94,21 +101,18 @@ NATURAL: dict[str, Any] = {
     "steer": True,
     "kl_target": 0.02,
 }
-KERNEL = NATURAL | {"basis": "kernel", "num_basis": 100, "refresh_every": 2}
+# The closed form for Gaussian policies; the rest is for the estimator.
+WASSERSTEIN = NATURAL | {"geometry": AUTO, "num_basis": 100, "refresh_every": 2}
 SHORT: dict[str, Any] = {"rollout": 1024, "minibatch": 512}
 TUNED: dict[str, dict[str, Any]] = {
-    "pg": {"learning_rate": 1e-4},
+    "pg": {"learning_rate": 1e-4, "steer": True, "kl_target": 0.02},
     "ppo": {"learning_rate": 3e-4},
-    "ppokl": {"learning_rate": 3e-4, "kl_target": 0.02},
+    "ppokl": {"learning_rate": 1e-4, "kl_target": 0.02},
     "npg": NATURAL | {"damping": 0.01, "kl_target": 0.01} | SHORT,
     "trpo": FISHER | {"kl_target": 0.01, "rollout": 1024},
-    "bgpg": {"learning_rate": 1e-4, "steer": True, "kl_target": 0.02},
-    # The closed form for Gaussian policies; the rest is for the estimator.
-    "wnpg": NATURAL
-    | {"geometry": AUTO, "damping": 0.1, "kl_target": 0.01}
-    | {"num_basis": 100, "refresh_every": 2}
-    | SHORT,
-    "bgwnpg": KERNEL | {"penalty": 0.1},
+    "bgpg": {"learning_rate": 3e-4, "steer": True, "kl_target": 0.02},
+    "wnpg": WASSERSTEIN | {"damping": 0.1, "kl_target": 0.01} | SHORT,
+    "bgwnpg": WASSERSTEIN | {"damping": 0.01, "kl_target": 0.01, "penalty": 1.0},
     "wtrpo": {"damping": 0.003, "kl_target": 0.01, "rollout": 1024},
 }
 
