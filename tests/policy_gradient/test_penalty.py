@@ -24,12 +24,13 @@ KEY = jax.random.key(3)
 
 
 def networks(theta: jax.Array) -> Networks:
-    """A policy N(μ, σ²) in every state, θ = (μ, log σ)."""
+    """The policy N(μ + vᵀs, σ²) in the state s, θ = (μ, log σ, v); v is 0 if left out."""
     zeros = MLP(jax.random.key(0), (2, 1), 0.0)
     net = MLP.__new__(MLP)
-    object.__setattr__(net, "weights", (jnp.zeros((2, 1)),))
+    slope = theta[2:, None] if len(theta) > 2 else jnp.zeros((2, 1))
+    object.__setattr__(net, "weights", (slope,))
     object.__setattr__(net, "biases", (theta[:1],))
-    return Networks(Policy(net, theta[1:]), zeros)
+    return Networks(Policy(net, theta[1:2]), zeros)
 
 
 @cache
@@ -41,10 +42,10 @@ def problem(settings: str, **overrides: Any) -> Problem:
 
 @cache
 def penalty_of(
-    made: Problem, std: float = 1.0
+    made: Problem, std: float = 1.0, slope: tuple[float, ...] = ()
 ) -> Callable[[jax.Array], tuple[jax.Array, jax.Array]]:
-    """Value and gradient in θ of the penalty on leaving N(0, std²), compiled once."""
-    old = networks(jnp.array([0.0, np.log(std)]))
+    """Value and gradient in θ of the penalty on leaving N(vᵀs, std²), compiled once."""
+    old = networks(jnp.array([0.0, np.log(std), *slope]))
     policy = old.policy(STATES)
     actions = policy.mean
     horizon = made.penalty_behaviors.horizon
@@ -89,11 +90,29 @@ def closed_form(shift: float, log_std: float) -> tuple[float, np.ndarray]:
 def test_value_gradient_and_scale(settings: str, steps: int, shift: float) -> None:
     """`paper` compares stretches of trajectory, over whose steps W₂² adds up."""
     made = problem(settings)
-    for log_std in (-0.5, 0.0, 0.5):
+    for log_std in (-1.0, -0.5, 0.0, 0.5, 1.0):
         value, gradient = value_and_gradient(made, shift, log_std)
         exact, exact_gradient = closed_form(shift, log_std)
         assert value == pytest.approx(steps * exact, rel=0.2)
         np.testing.assert_allclose(gradient, steps * exact_gradient, rtol=0.2, atol=0.02 * steps)
+
+
+@pytest.mark.parametrize(("settings", "steps"), [("tuned", 1), ("paper", 4), ("released", 0)])
+def test_distances_are_those_of_each_state(settings: str, steps: int) -> None:
+    """With v → −v, each state's action moves by 2vᵀs, but the cloud of all actions stays."""
+    slope = 0.2, 0.1
+    more = {} if steps else {"dual_samples": 2048}
+    value, gradient = penalty_of(problem(settings, **more), 1.0, slope)(
+        jnp.array([0.0, 0.0, -slope[0], -slope[1]])
+    )
+    exact = float(jnp.mean((2 * STATES @ jnp.array(slope)) ** 2))
+    exact_gradient = -2 * jnp.mean((2 * STATES @ jnp.array(slope))[:, None] * STATES, axis=0)
+    if steps:
+        assert float(value) == pytest.approx(steps * exact, rel=0.2)
+        np.testing.assert_allclose(gradient[2:], steps * exact_gradient, rtol=0.2)
+    else:  # the released penalty falls short (see below), but is far from 0
+        assert 0.4 * exact < float(value) < 1.2 * exact
+        assert (gradient[2:] / exact_gradient > 0.3).all()
 
 
 def test_the_released_penalty_pulls_back() -> None:
