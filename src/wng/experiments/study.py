@@ -22,7 +22,7 @@ from wng.runs.directory import in_use, lock
 from wng.runs.executor import Executor, LocalExecutor
 from wng.runs.files import write_atomic
 from wng.runs.interrupt import stop_on_signals
-from wng.runs.metrics import read_metrics
+from wng.runs.metrics import DETERMINISTIC, read_metrics
 from wng.runs.progress import TrainingProgress
 from wng.runs.settings import Settings
 
@@ -65,6 +65,7 @@ class Trial:
     settings: Settings
     variant: str = ""  # added to the settings in names, such as "lr1e-05"
     overrides: dict[str, Any] = field(default_factory=dict)  # settings that differ from the preset
+    eval_episodes: int = 0  # of the most likely action, once all steps are done
 
     @property
     def label(self) -> str:
@@ -109,8 +110,11 @@ class Trial:
 
     def job(self, root: Path) -> Job:
         """The run as a worker takes it."""
-        out = root / self.label
-        return Job(self.env, self.method, self.seed, self.steps, self.config, out, resume=True)
+        out, evaluations = root / self.label, {}
+        if self.eval_episodes:
+            evaluations = {"eval_every": self.steps, "eval_episodes": self.eval_episodes}
+        run = self.env, self.method, self.seed, self.steps, self.config, out
+        return Job(*run, resume=True, **evaluations)
 
     def finished(self, root: Path) -> bool:
         """Whether all steps are there; ValueError if they are of another configuration."""
@@ -150,6 +154,11 @@ class Run:
     def final(self) -> float:
         """Mean return of the episodes in the last fifth of the steps."""
         return final_return(self.rows)
+
+    @property
+    def deterministic(self) -> float:
+        """Mean return of the most likely action at the end; NaN if it was not evaluated."""
+        return float(self.rows.get(DETERMINISTIC, [np.nan])[-1])
 
 
 class Missing(NamedTuple):

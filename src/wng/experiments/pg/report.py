@@ -10,13 +10,14 @@ from wng.experiments.comparison import (
     BINS,
     VERDICTS,
     Finals,
+    Groups,
     compare,
     draw_runs,
     final_returns,
     write_data,
 )
 from wng.experiments.drawing import draw_aggregates
-from wng.experiments.output import markdown_table
+from wng.experiments.output import markdown_table, write_csv
 from wng.experiments.pg import study as pg
 from wng.experiments.pg.study import BEYOND, PAPER_METHODS, TABLE
 from wng.experiments.report import UNDECIDED, Claim, appendix, claims_table, write_report
@@ -57,6 +58,26 @@ def table(ends: Finals, methods: Sequence[str], paper: bool) -> str:
         if paper and env in TABLE:
             rows.append(["", "paper", "5", *(f"{TABLE[env].get(m, np.nan):g}" for m in methods)])
     return markdown_table(["task", "", "seeds", *(title_of(m) for m in methods)], rows)
+
+
+def last_std(run: Run) -> float:
+    """Return the policy's mean standard deviation at the end; NaN for discrete actions."""
+    return float(run.rows.get("std", [np.nan])[-1])
+
+
+def deterministic_table(groups: Groups, methods: Sequence[str]) -> str:
+    """Tabulate the return of the most likely action, and the σ that hides it in training."""
+    rows = []
+    for env, found in groups.items():
+        ours = {m: found[title_of(m)] for m in methods if title_of(m) in found}
+        cells = dict.fromkeys(methods, "–")
+        for m, runs in ours.items():
+            values = np.array([run.deterministic for run in runs])
+            digits = 0 if np.abs(values).mean() >= 100 else 2
+            sigma = np.mean([last_std(run) for run in runs])
+            cells[m] = f"{values.mean():.{digits}f} ± {values.std():.{digits}f} (σ {sigma:.2f})"
+        rows.append([env, *cells.values()])
+    return markdown_table(["task", *(title_of(m) for m in methods)], rows)
 
 
 def scores_by_task(runs: Sequence[Run]) -> dict[str, list[np.ndarray]]:
@@ -113,6 +134,11 @@ def write(
 ) -> list[Claim]:
     """Write data, figures, report.md and report.html; return the claims."""
     write_data(runs, out)
+    write_csv(
+        out / "data" / "deterministic.csv",
+        ["settings", "env", "method", "seed", "return_deterministic", "std"],
+        [(*run.trial.who, run.deterministic, last_std(run)) for run in runs],
+    )
     sections = []
     found: list[Claim] = []
     for settings, methods in (("released", PAPER_METHODS), ("tuned", (*PAPER_METHODS, *BEYOND))):
@@ -124,6 +150,7 @@ def write(
         draw_runs(groups, "return", out / "figures" / f"curves_{settings}.png")
         text = [f"![Learning curves, {settings}](figures/curves_{settings}.png)"]
         text.append(table(ends, methods, paper=settings == "released"))
+        text += [MOST_LIKELY, deterministic_table(groups, methods)]
         if scores:
             figure = f"aggregates_{settings}.png"
             ours = ("WNPG", "BG-WNPG")
@@ -149,7 +176,8 @@ means over the last {LAST:.0%} of a run's steps, from the episodes sampled in tr
 standard deviation over seeds, and the best mean of each row is bold. Normalized returns are 0 at
 the paper's PG and 1 at the paper's BG-WNPG on each task. Intervals in figures and of interquartile
 means are 95% bootstrap intervals, with seeds resampled within each task.
-Data: [final returns](data/final.csv), [curves](data/curves.csv).
+Data: [final returns](data/final.csv), [curves](data/curves.csv), [most likely
+actions](data/deterministic.csv).
 
 {appendix(command, left_out)}
 """,
@@ -161,6 +189,9 @@ Data: [final returns](data/final.csv), [curves](data/curves.csv).
 
 HEADINGS = {"released": "the paper's claims", "tuned": "the defaults of `wng train`"}
 OTHERS = ["PG", "PPO", "BGPG", "WNPG"]
+MOST_LIKELY = f"""The return in training also depends on how random the policy still is. Without its
+noise (the most likely action, {pg.EVALUATION} episodes at the end, mean ± one standard deviation
+over seeds; σ is the policy's mean standard deviation):"""
 SWEEP = """### Learning rates
 
 Final returns of the sweep, which uses a random seed reserved for tuning and the same budget for
