@@ -31,13 +31,32 @@ def test_reference_has_everything_public(site: Path) -> None:
 
 @pytest.mark.parametrize("page", EXTEND)
 def test_python_of_an_extend_page_runs(page: str, tmp_path: Path) -> None:
+    """A block that starts with a file name is a file of its own; the others are one script."""
     blocks = re.findall(r"^```python\n(.*?)^```", (DOCS / "extend" / page).read_text(), re.M | re.S)
     assert blocks
-    script = tmp_path / "page.py"
-    script.write_text("\n".join(blocks))
-    result = subprocess.run(
-        [sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True
-    )
+    files: dict[str, str] = {}
+    for block in blocks:
+        named = re.match(r"# (\w+\.py)\n", block)
+        name = named[1] if named else "page.py"
+        files[name] = files.get(name, "") + block
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+        run_in(tmp_path, sys.executable, name)
+
+
+def test_the_command_line_trains_on_the_environment_of_the_docs(tmp_path: Path) -> None:
+    page = (DOCS / "extend" / "environment.md").read_text()
+    block = re.search(r"^```python\n(# drift\.py\n.*?)^```", page, re.M | re.S)
+    assert block
+    (tmp_path / "drift.py").write_text(block[1])
+    command = "train wtrpo --env drift:Drift --seeds 0-1 --steps 2048 --out runs"
+    code = "from wng.cli import main; main()"
+    run_in(tmp_path, sys.executable, "-c", code, *command.split())
+    assert (tmp_path / "runs" / "drift-Drift" / "wtrpo" / "seed1" / "config.json").exists()
+
+
+def run_in(folder: Path, *command: str) -> None:
+    result = subprocess.run(command, cwd=folder, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
 
 
