@@ -1,3 +1,4 @@
+import importlib.util
 import os
 import shlex
 import signal
@@ -57,6 +58,21 @@ def test_an_unwritable_folder_is_one_sentence(
         error = capsys.readouterr().err
         assert error.startswith("wng: ")
         assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize("method", ["ppo", "wnes"])
+def test_a_missing_or_broken_extra_is_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, tmp_path: Path, method: str
+) -> None:
+    words = ("--env", "brax/ant", "--out", str(tmp_path / "runs"))
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert run(monkeypatch, "train", method, *words) == 2
+    assert "'brax/ant' needs brax: pip install 'wng[brax]'." in sentence_of(capsys)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
+    monkeypatch.setitem(sys.modules, "brax", None)  # as if an import in brax failed
+    assert run(monkeypatch, "train", method, *words) == 2
+    assert "brax cannot be imported (" in sentence_of(capsys)
+    assert not (tmp_path / "runs").exists()
 
 
 # wng train and what looks at its runs

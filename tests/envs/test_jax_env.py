@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import wng
 from wng.envs import make, resolve
 from wng.envs.jax_vector import JaxVector
 from wng.envs.lookup import find
@@ -173,6 +174,12 @@ def test_gymnax():
     final = np.asarray(t.final_observations)[ended]
     assert ((np.abs(final[:, 2]) > 0.2) | (np.abs(final[:, 0]) > 2.4)).all()  # not the reset one
     assert (np.abs(seen[0]) <= 0.05).all()
+    _, (seen, t) = run(vector("gymnax/Pendulum-v1"), KEY, jnp.zeros((201, 2, 1)))
+    assert not t.terminated.any()
+    np.testing.assert_array_equal(np.flatnonzero(t.truncated[:, 0]), [199])
+    angle, start = t.final_observations[199], seen[200]
+    assert np.abs(angle - start).max() > 1e-3
+    np.testing.assert_array_equal(t.final_observations[:199], seen[1:200])
 
 
 @pytest.mark.slow
@@ -188,6 +195,31 @@ def test_brax_and_playground(env_id):
     assert np.isfinite(t.rewards).all()
     assert vec.env.max_episode_steps == 1000
     assert int(last.episodes.sum()) == int((t.terminated | t.truncated).sum())
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("method", ["ppo", "wnes"])
+@pytest.mark.parametrize("env_id", ["brax/inverted_pendulum", "playground/CartpoleBalance"])
+def test_brax_and_playground_from_training_to_evaluation(env_id, method, tmp_path):
+    """Past the end of episodes, saved and resumed bit for bit."""
+    skip_without(env_id)
+    small = {
+        "ppo": {"num_envs": 2, "rollout": 512, "minibatch": 64, "epochs": 1, "hidden": (8,)},
+        "wnes": {"population": 4, "hidden": (4,), "num_basis": 4},
+    }[method]
+    whole = wng.Agent(env_id, method, **small)
+    whole.learn(2048, progress=False).save(tmp_path / "agent.safetensors")
+    resumed = wng.load(tmp_path / "agent.safetensors")
+    assert resumed.steps == whole.steps
+    returns = [agent.learn(2048, progress=False).evaluate(2) for agent in (whole, resumed)]
+    np.testing.assert_array_equal(*returns)
+    assert np.isfinite(returns[0]).all()
+    one, other = (agent.trainer.checkpoint()[0] for agent in (whole, resumed))
+    for name in one:
+        np.testing.assert_array_equal(one[name], other[name], name)
+    whole.close()
+    resumed.close()
 
 
 @pytest.mark.slow
