@@ -1,17 +1,19 @@
 """Steps per second where rollout and update are one compiled call, and how seeds add up.
 
-    pip install -e '.[envpool,gymnax,peers]'
+    pip install -e '.[brax,envpool,gymnax,peers]'
     python benchmarks/compiled.py                  # methods beside PPO of Stable-Baselines3
     python benchmarks/compiled.py --rejax PYTHON   # and of rejax (see benchmarks/rejax_ppo.py)
+    python benchmarks/compiled.py --brax PYTHON    # beside brax (see benchmarks/brax_ppo.py) only
     python benchmarks/compiled.py --seeds 1 8 64   # blocks of seeds, compilation included
     python benchmarks/compiled.py --no-peers       # without the extra `peers`
     python benchmarks/compiled.py --host           # share of time between the compiled calls
 
 Methods: 256 environments of gymnax, 8192 steps per iteration, 4 epochs of minibatches of 1024,
 64×64 tanh networks, observations and rewards normalized, the same for all but those that say
-`tuned`, which run with their own minibatches. WNPG has the paper's metric: 5 basis functions, 64
-samples, estimated for every second minibatch. Contenders take turns; the best of `--rounds` rounds
-counts. Stable-Baselines3 steps Gymnasium's task of the same name.
+`tuned`, which run with their own minibatches. (brax does not normalize rewards.) WNPG has the
+paper's metric: 5 basis functions, 64 samples, estimated for every second minibatch. Contenders take
+turns; the best of `--rounds` rounds counts. Stable-Baselines3 steps Gymnasium's task of the same
+name.
 
 Host: how much longer iterations take than their compiled calls alone, which is what several
 iterations per call could save.
@@ -37,7 +39,7 @@ from wng.policy_gradient.methods import preset
 from wng.policy_gradient.trainer import Trainer
 from wng.runs import setup
 
-TASKS = ("Pendulum-v1", "CartPole-v1")
+TASKS, BRAX_TASK = ("Pendulum-v1", "CartPole-v1"), "inverted_double_pendulum"
 SAME: dict[str, Any] = {
     "num_envs": 256,
     "rollout": 8192,
@@ -92,11 +94,13 @@ def stable_baselines(task: str) -> Run:
     )
 
 
-def rejax(python: str, task: str) -> Run:
-    """Iterations of PPO of rejax, in a process of its own."""
-    script = Path(__file__).with_name("rejax_ppo.py")
+def peer(python: str, script: str, *words: str) -> Run:
+    """Iterations of a peer's PPO, in a process of its own."""
     process = subprocess.Popen(
-        [python, str(script), task], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [python, str(Path(__file__).with_name(script)), *words],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     )
 
     def run(iterations: int) -> float:
@@ -116,24 +120,30 @@ def show(task: str, best: dict[str, float]) -> None:
     print(markdown_table([task, "steps/s", "ratio to wng PPO"], rows), flush=True)
 
 
-def compare(rounds: int, iterations: int, peers: bool, rejax_python: str | None) -> None:
+def compare(args: argparse.Namespace) -> None:
     """Print the steps per second of each method on each task."""
-    for task in TASKS:
+    iterations = args.iterations
+    for task in [f"brax/{BRAX_TASK}"] if args.brax else [f"gymnax/{task}" for task in TASKS]:
+        package, name = task.split("/")
         found: dict[str, Run] = {
-            "wng PPO": ours(f"gymnax/{task}", "ppo", **SAME),
-            "wng WNPG": ours(f"gymnax/{task}", "wnpg", **SAME, **ESTIMATE),
-            "wng WNPG tuned": ours(f"gymnax/{task}", "wnpg", num_envs=256, rollout=8192),
-            "wng WTRPO tuned": ours(f"gymnax/{task}", "wtrpo", num_envs=256, rollout=8192),
-            "wng PPO, EnvPool": ours(task, "ppo", backend="envpool", **SAME),
+            "wng PPO": ours(task, "ppo", **SAME),
+            "wng WNPG": ours(task, "wnpg", **SAME, **ESTIMATE),
+            "wng WTRPO": ours(task, "wtrpo", **SAME),
+            "wng WNPG tuned": ours(task, "wnpg", num_envs=256, rollout=8192),
+            "wng WTRPO tuned": ours(task, "wtrpo", num_envs=256, rollout=8192),
         }
-        if peers:
-            found["SB3 PPO"] = stable_baselines(task)
-        if rejax_python:
-            found["rejax PPO"] = rejax(rejax_python, task)
+        if package == "brax":
+            found["brax PPO"] = peer(args.brax, "brax_ppo.py", name, str(iterations))
+        else:
+            found["wng PPO, EnvPool"] = ours(name, "ppo", backend="envpool", **SAME)
+        if package == "gymnax" and not args.no_peers:
+            found["SB3 PPO"] = stable_baselines(name)
+        if package == "gymnax" and args.rejax:
+            found["rejax PPO"] = peer(args.rejax, "rejax_ppo.py", name)
         for run in found.values():
             run(iterations)
         best = dict.fromkeys(found, 0.0)
-        for _ in range(rounds):
+        for _ in range(args.rounds):
             for name, run in found.items():
                 best[name] = max(best[name], iterations * SAME["rollout"] / run(iterations))
         show(task, best)
@@ -202,6 +212,7 @@ def main() -> None:
     parser.add_argument("--num-envs", type=int, default=8, help="of each seed of a block")
     parser.add_argument("--no-peers", action="store_true")
     parser.add_argument("--rejax", metavar="PYTHON", help="interpreter that has rejax")
+    parser.add_argument("--brax", metavar="PYTHON", help="interpreter whose brax can train")
     parser.add_argument("--host", action="store_true", help="time what is around the calls")
     parser.add_argument("--one", type=int, help=argparse.SUPPRESS)  # time one block, print seconds
     args = parser.parse_args()
@@ -214,7 +225,7 @@ def main() -> None:
         time_host(args.env, args.iterations, args.rounds)
         return
     if not args.seeds:
-        compare(args.rounds, args.iterations, not args.no_peers, args.rejax)
+        compare(args)
         return
     seconds = {}
     for number in dict.fromkeys([1, *args.seeds]):  # each in a process that has compiled nothing
