@@ -141,14 +141,28 @@ def test_scan_and_vmap(make) -> None:
 @BOTH
 def test_multi_steps(make) -> None:
     tx = optax.MultiSteps(optax.chain(make(), optax.sgd(0.01)), every_k_schedule=2)
-    params, state = PARAMS, tx.init(PARAMS)
-    for i in range(4):
+    traced = []
+
+    @jax.jit
+    def step(params: Any, state: Any, key: jax.Array) -> tuple[Any, Any]:
+        traced.append(key)
         grads = jax.grad(loss_fn)(params)
-        updates, state = tx.update(
-            grads, state, params, key=jax.random.fold_in(KEY, i), behavior_fn=behavior_fn
-        )
-        params = optax.apply_updates(params, updates)
-    assert loss_fn(params) < loss_fn(PARAMS)
+        updates, state = tx.update(grads, state, params, key=key, behavior_fn=behavior_fn)
+        return optax.apply_updates(params, updates), state
+
+    params, state = PARAMS, tx.init(PARAMS)
+    losses = [float(loss_fn(params))]
+    for i in range(4):
+        params, state = step(params, state, jax.random.fold_in(KEY, i))
+        losses.append(float(loss_fn(params)))
+    assert len(traced) == 1
+    assert losses[0] == losses[1] > losses[2] == losses[3] > losses[4]  # a step at every second
+
+
+def test_counts_are_static_in_inject_hyperparams() -> None:
+    tx = optax.inject_hyperparams(wng.scale_by_wasserstein)(5, 0.1)
+    with pytest.raises(ValueError, match="put 'num_basis' into static_args"):
+        tx.init(PARAMS)
 
 
 def test_an_injected_damping_takes_effect_at_every_step() -> None:
@@ -162,6 +176,15 @@ def test_an_injected_damping_takes_effect_at_every_step() -> None:
     fixed = wng.scale_by_wasserstein(5, 10.0)
     expected, _ = fixed.update(grads, fixed.init(PARAMS), PARAMS, key=KEY, behavior_fn=behavior_fn)
     jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-5), late, expected)
+
+
+@BOTH
+@pytest.mark.parametrize("refresh_every", [1, 3])
+def test_map_params_of_a_masked_transformation(make, refresh_every: int) -> None:
+    tx = optax.masked(make(refresh_every=refresh_every), {"a": True, "b": False})
+    state = tx.init(PARAMS)
+    mapped = optax.tree.map_params(tx, lambda x: x + 1, state)
+    assert jax.tree.structure(mapped) == jax.tree.structure(state)
 
 
 @BOTH

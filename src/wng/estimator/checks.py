@@ -67,7 +67,9 @@ def check_positive(x: Any, name: str) -> None:
 def check_count(x: Any, name: str, least: int) -> None:
     """Raise if `x` is not a whole number of at least `least`."""
     if isinstance(x, bool) or not isinstance(x, int) or x < least:
-        raise ValueError(f"{name} must be a whole number, at least {least}, got {x!r}.")
+        traced = isinstance(x, jax.Array)
+        hint = f" (In optax.inject_hyperparams, put {name!r} into static_args.)" if traced else ""
+        raise ValueError(f"{name} must be a whole number, at least {least}, got {x!r}.{hint}")
 
 
 def check_callable(fn: Any, name: str, what: str) -> None:
