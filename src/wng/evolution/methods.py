@@ -26,13 +26,23 @@ METHODS: dict[str, Method] = {
 }
 # The paper's settings: the quadruped has its own, all other tasks those of the point.
 RELEASED: dict[str, Any] = {
+    "population": 100,  # of the point; ours, as neither text nor code says
+    "antithetic": True,  # text and code
+    "shaping": "standardize",  # text and code
     # The code multiplies each perturbation by σ and then divides it by its norm: σ cancels, and
     # the noise has norm 1. The text's σ (0.01 and 0.02) had no effect in the paper's runs.
     "sigma": 0.0,
     "learning_rate": 0.1,  # of the point; text and code
     "beta": 0.5,  # text
+    "memory": 2,  # text
+    "neighbors": 10,  # of NSR-ES (Conti et al., 2018)
+    "delta": -1.3,  # code, of the quadruped
+    "hidden": (16, 16),  # of the point; text
+    "policy": "toeplitz",  # text and code
+    "action_noise": 0.1,  # text and code
     "dual_features": 400,  # code
     "dual_gamma": 1.0,  # text and code
+    "dual_steps": 100,  # text
     "num_basis": 5,  # text and code
     "damping": 1e-5,  # text and code
     "relative_damping": False,
