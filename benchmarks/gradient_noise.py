@@ -90,7 +90,8 @@ def path(agent: wng.Agent, policies: list[jax.Array]) -> float:
 
 def rows(env: str, seed: int) -> list[list[str]]:
     """Train on a task; a row for each point."""
-    agent, policies, found = wng.WTRPO(env, seed=seed), [], []
+    agent = wng.Agent(env, "wtrpo", seed=seed)
+    policies, found = [], []
 
     def remember(agent: wng.Agent, _: Any) -> None:
         policies.append(np.asarray(ravel_pytree(agent.params)[0]))

@@ -110,11 +110,17 @@ class Trial:
 
     def job(self, root: Path) -> Job:
         """The run as a worker takes it."""
-        out, evaluations = root / self.label, {}
-        if self.eval_episodes:
-            evaluations = {"eval_every": self.steps, "eval_episodes": self.eval_episodes}
-        run = self.env, self.method, self.seed, self.steps, self.config, out
-        return Job(*run, resume=True, **evaluations)
+        return Job(
+            self.env,
+            self.method,
+            self.seed,
+            self.steps,
+            self.config,
+            root / self.label,
+            resume=True,
+            eval_every=self.steps if self.eval_episodes else 0,
+            eval_episodes=max(1, self.eval_episodes),
+        )
 
     def finished(self, root: Path) -> bool:
         """Whether all steps are there; ValueError if they are of another configuration."""
