@@ -146,7 +146,7 @@ def draw(measured: Costs, to: Path) -> None:
                 split.barh(-i, width, left=left, color=color, label=part if i == 0 else None)
                 left += width
         split.set_xlabel("minutes per run")
-        split.legend(frameon=False, fontsize=7)
+        split.legend(frameon=False, fontsize=7, loc="upper left", bbox_to_anchor=(1, 1))
         for axis in axes[3 * k : 3 * k + 3]:
             axis.set_yticks(-np.arange(len(methods)), list(methods), fontsize=8)
     save(fig, to)
