@@ -34,15 +34,17 @@ class Toys:
     """
 
     settings: ToySettings = field(default_factory=ToySettings)
-    out: Path = Path("results/toys")
-    """Folder of the report."""
+    out: Path | None = None
+    """Folder of the report. If it is not given, wng uses results/toys, or runs/smoke/toys at scale
+    smoke."""
     scale: Scale = "paper"
     """Size of the study: smoke (100 iterations in 3 dimensions), or as the settings say (short,
     paper)."""
 
     def run(self) -> list[Claim]:
         """Run the study."""
-        self.out.mkdir(parents=True, exist_ok=True)  # a bad folder fails now, not in 2 minutes
+        out = self.out or results(self.scale) / "toys"
+        out.mkdir(parents=True, exist_ok=True)  # a bad folder fails now, not in 2 minutes
         from wng.experiments.toys import figures, report, study
 
         set_up_jax()
@@ -53,12 +55,12 @@ class Toys:
                 settings, **{k: min(n, getattr(settings, k)) for k, n in few.items()}
             )
         found = study.run_study(settings)
-        study.write_data(found, self.out / "data")
-        figures.paper_figure(found, self.out / "figures" / "toys.png")
-        figures.extension_figure(found, self.out / "figures" / "beyond.png")
+        study.write_data(found, out / "data")
+        figures.paper_figure(found, out / "figures" / "toys.png")
+        figures.extension_figure(found, out / "figures" / "beyond.png")
         text = report.report(found, command_line())
-        write_report(text, self.out, "wng: the Gaussian study")
-        return finished(self.out, report.claims(found))
+        write_report(text, out, "wng: the Gaussian study")
+        return finished(out, report.claims(found))
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ class StudyFlags:
     """The flags that all studies of runs share."""
 
     scale: Scale = "short"
-    """Size of the study: smoke (minutes, to see that everything works), short (about two hours on
+    """Size of the study: smoke (minutes, to see that everything works), short (one to two hours on
     2 cores) or paper (the paper's budgets, days). The same command resumes a stopped study."""
     out: Path | None = None
     """Folder of the report. If it is not given, wng uses results/NAME, or runs/smoke/NAME at scale
