@@ -24,6 +24,7 @@ against as many runs one after the other.
 """
 
 import argparse
+import contextlib
 import subprocess
 import sys
 import time
@@ -108,7 +109,10 @@ def peer(python: str, script: str, *words: str) -> Run:
         assert process.stdout is not None
         process.stdin.write(f"{iterations}\n")
         process.stdin.flush()
-        return float(process.stdout.readline())
+        for line in process.stdout:
+            with contextlib.suppress(ValueError):  # what its packages print
+                return float(line)
+        raise SystemExit(f"{script} ended early.")
 
     return run
 

@@ -106,6 +106,8 @@ def test_batches_find_the_same_test_function_and_distance() -> None:
     assert np.corrcoef(f, g)[0, 1] > 0.99
     assert other == pytest.approx(float(value), rel=0.05)
     assert other == pytest.approx(sinkhorn_distance(X, past), rel=0.1)
+    _, sampled, _ = distance(parts, X, batch=40, steps=1)  # reported on 160 of 200 and of 400
+    assert sampled == pytest.approx(float(other), rel=0.15)
     kept = jnp.arange(200) < 150  # members left out have weight 0
     a, _, _ = distance(whole, X, kept, batch=60)
     b, _, _ = distance(whole, jnp.where(kept[:, None], X, 100.0), kept, batch=60)

@@ -25,9 +25,11 @@ from wng.behavior.distance import (
     squared_distances,
     stochastic_ascent,
 )
+from wng.estimator.shuffle import shuffled
 from wng.evolution.config import StrategyConfig
 from wng.evolution.fitness import Sample, standardized
 
+SAMPLE = 4  # members that the distance is reported on, in batches of `dual_batch`
 Fitness = tuple[Float[Array, " N"], Float[Array, ""], Any]
 
 
@@ -157,7 +159,13 @@ class _Wasserstein(Proximity):
         potentials = ascent(
             past.potentials, features, X, old, gamma, config.dual_steps, weights=weights
         )
-        value = dual_value(potentials, features, X, old, gamma, weights) * scale**2
+        # The distance is only reported, so a sample of large populations is enough.
+        most = SAMPLE * config.dual_batch
+        key_near, key_far = jax.random.split(keys.fresh)
+        near = _some(key_near, most, jnp.column_stack([X, weights]))
+        far = _some(key_far, most, old)
+        weights = near[:, -1] / jnp.maximum(near[:, -1].mean(), 1e-6)
+        value = dual_value(potentials, features, near[:, :-1], far, gamma, weights) * scale**2
         found, nothing = (features(X) @ potentials.f, value, potentials), (0, 0, past.potentials)
         return jax.tree.map(lambda x, y: jnp.where(past.added == 0, y, x), found, nothing)
 
@@ -165,6 +173,11 @@ class _Wasserstein(Proximity):
         X = sample.behaviors
         each, distance, potentials = self.compare(config, past, keys, X, sample.kept)
         return mixed(config, sample, each), distance, past.add(X, potentials)
+
+
+def _some(key: PRNGKeyArray, number: int, rows: Array) -> Array:
+    """At most so many rows, drawn without replacement."""
+    return rows if len(rows) <= number else rows[shuffled(key, len(rows))[:number]]
 
 
 NONE, NOVELTY, WASSERSTEIN = Proximity(), _Novelty(), _Wasserstein()
