@@ -11,7 +11,7 @@ from drills.runs import GRADIENT, Outcome, assert_same_run, command
 from drills.tally import Drill
 
 TESTS = Path(__file__).parent.parent
-ITERATIONS = 60  # enough that both are at it at the same time
+ITERATIONS = 400  # enough that both are at it at the same time
 
 
 class Writer:

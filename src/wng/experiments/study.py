@@ -22,7 +22,7 @@ from wng.runs.directory import in_use, lock
 from wng.runs.executor import Executor, LocalExecutor
 from wng.runs.files import write_atomic
 from wng.runs.interrupt import stop_on_signals
-from wng.runs.metrics import DETERMINISTIC, read_metrics
+from wng.runs.metrics import read_metrics
 from wng.runs.progress import TrainingProgress
 from wng.runs.settings import Settings
 
@@ -30,6 +30,7 @@ Scale = Literal["smoke", "short", "paper"]
 Clock = Literal["wall", "cpu"]
 LAST = 0.2  # the share of a run, at its end, that "final" means
 PATIENCE = 120.0  # seconds
+EVALUATION = 20  # episodes
 TUNING_SEED = 1000  # and above: never seeds of an evaluation
 
 
@@ -65,7 +66,7 @@ class Trial:
     settings: Settings
     variant: str = ""  # added to the settings in names, such as "lr1e-05"
     overrides: dict[str, Any] = field(default_factory=dict)  # settings that differ from the preset
-    eval_episodes: int = 0  # of the most likely action, once all steps are done
+    eval_every: int = 0  # steps between evaluations of the most likely action; 0 for none
 
     @property
     def label(self) -> str:
@@ -110,17 +111,8 @@ class Trial:
 
     def job(self, root: Path) -> Job:
         """The run as a worker takes it."""
-        return Job(
-            self.env,
-            self.method,
-            self.seed,
-            self.steps,
-            self.config,
-            root / self.label,
-            resume=True,
-            eval_every=self.steps if self.eval_episodes else 0,
-            eval_episodes=max(1, self.eval_episodes),
-        )
+        run = self.env, self.method, self.seed, self.steps, self.config, root / self.label
+        return Job(*run, resume=True, eval_every=self.eval_every, eval_episodes=EVALUATION)
 
     def finished(self, root: Path) -> bool:
         """Whether all steps are there; ValueError if they are of another configuration."""
@@ -161,10 +153,9 @@ class Run:
         """Mean return of the episodes in the last fifth of the steps."""
         return final_return(self.rows)
 
-    @property
-    def deterministic(self) -> float:
-        """Mean return of the most likely action at the end; NaN if it was not evaluated."""
-        return float(self.rows.get(DETERMINISTIC, [np.nan])[-1])
+    def last(self, column: str) -> float:
+        """The last value of a column; NaN if there is none."""
+        return float(self.rows.get(column, [np.nan])[-1])
 
 
 class Missing(NamedTuple):
@@ -195,8 +186,7 @@ def run_trials(
     In JAX environments, runs that differ in the seed alone are trained side by side, in blocks.
 
     With `retry`, what failed before is tried again; with `quick`, programs are compiled without
-    optimizing, for runs of seconds. Returns whether every trial has finished or failed; False if
-    the study was stopped.
+    optimizing, for runs of seconds. Returns whether every trial has finished or failed.
     """
     planned = {trial.folder(root): trial for trial in trials}
     for folder in planned if retry else ():

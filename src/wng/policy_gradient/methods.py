@@ -107,7 +107,7 @@ SHORT: dict[str, Any] = {"rollout": 1024, "minibatch": 512}
 TUNED: dict[str, dict[str, Any]] = {
     "pg": {"learning_rate": 1e-4, "steer": True, "kl_target": 0.02},
     "ppo": {"learning_rate": 3e-4},
-    "ppokl": {"learning_rate": 1e-4, "kl_target": 0.02},
+    "ppokl": {"learning_rate": 1e-3, "minibatch": 256},
     "npg": NATURAL | {"damping": 0.01, "kl_target": 0.01} | SHORT,
     "trpo": FISHER | {"kl_target": 0.01, "rollout": 1024},
     "bgpg": {"learning_rate": 3e-4, "steer": True, "kl_target": 0.02},

@@ -22,7 +22,8 @@ from wng.experiments.pg import study as pg
 from wng.experiments.pg.study import BEYOND, PAPER_METHODS, TABLE
 from wng.experiments.report import UNDECIDED, Claim, appendix, claims_table, write_report
 from wng.experiments.statistics import interquartile_mean, stratified_bootstrap
-from wng.experiments.study import LAST, Missing, Run, Trial, grouped, summarize_missing
+from wng.experiments.study import EVALUATION, LAST, Missing, Run, Trial, grouped, summarize_missing
+from wng.runs.metrics import DETERMINISTIC
 
 
 def claims(ends: Finals) -> list[Claim]:
@@ -60,11 +61,6 @@ def table(ends: Finals, methods: Sequence[str], paper: bool) -> str:
     return markdown_table(["task", "", "seeds", *(title_of(m) for m in methods)], rows)
 
 
-def last_std(run: Run) -> float:
-    """Return the policy's mean standard deviation at the end; NaN for discrete actions."""
-    return float(run.rows.get("std", [np.nan])[-1])
-
-
 def deterministic_table(groups: Groups, methods: Sequence[str]) -> str:
     """Tabulate the return of the most likely action, and the σ that hides it in training."""
     rows = []
@@ -72,9 +68,9 @@ def deterministic_table(groups: Groups, methods: Sequence[str]) -> str:
         ours = {m: found[title_of(m)] for m in methods if title_of(m) in found}
         cells = dict.fromkeys(methods, "–")
         for m, runs in ours.items():
-            values = np.array([run.deterministic for run in runs])
+            values = np.array([run.last(DETERMINISTIC) for run in runs])
             digits = 0 if np.abs(values).mean() >= 100 else 2
-            sigma = np.mean([last_std(run) for run in runs])
+            sigma = np.mean([run.last("std") for run in runs])
             cells[m] = f"{values.mean():.{digits}f} ± {values.std():.{digits}f} (σ {sigma:.2f})"
         rows.append([env, *cells.values()])
     return markdown_table(["task", *(title_of(m) for m in methods)], rows)
@@ -136,8 +132,8 @@ def write(
     write_data(runs, out)
     write_csv(
         out / "data" / "deterministic.csv",
-        ["settings", "env", "method", "seed", "return_deterministic", "std"],
-        [(*run.trial.who, run.deterministic, last_std(run)) for run in runs],
+        ["settings", "env", "method", "seed", DETERMINISTIC, "std"],
+        [(*run.trial.who, run.last(DETERMINISTIC), run.last("std")) for run in runs],
     )
     sections = []
     found: list[Claim] = []
@@ -190,7 +186,7 @@ actions](data/deterministic.csv).
 HEADINGS = {"released": "the paper's claims", "tuned": "the defaults of `wng train`"}
 OTHERS = ["PG", "PPO", "BGPG", "WNPG"]
 MOST_LIKELY = f"""The return in training also depends on how random the policy still is. Without its
-noise (the most likely action, {pg.EVALUATION} episodes at the end, mean ± one standard deviation
+noise (the most likely action, {EVALUATION} episodes at the end, mean ± one standard deviation
 over seeds; σ is the policy's mean standard deviation):"""
 SWEEP = """### Learning rates
 

@@ -21,7 +21,6 @@ PAPER_METHODS = ("pg", "ppo", "bgpg", "wnpg", "bgwnpg")
 BEYOND = ("ppokl", "trpo", "wtrpo")
 Candidates = dict[tuple[str, str], list[Trial]]  # trials of the sweep, by task and method
 RATES = (1e-5, 5e-5, 1e-4, 3e-4)
-EVALUATION = 20  # episodes
 
 WALKER, CHEETAH, ANT = "Walker2DBulletEnv-v0", "HalfCheetahBulletEnv-v0", "AntBulletEnv-v0"
 REACHER, PENDULUM, HOPPER = "ReacherBulletEnv-v0", "InvertedDoublePendulum-v5", "Hopper-v5"
@@ -107,7 +106,7 @@ def released(tasks: Sequence[Task], candidates: Candidates, root: Path) -> list[
     """Return the evaluation of each method at its best rate; without a sweep there is none."""
     best_of = {key: best_rate(options, root) for key, options in candidates.items()}
     return [
-        dataclasses.replace(best, seed=seed, steps=task.steps, eval_episodes=EVALUATION)
+        dataclasses.replace(best, seed=seed, steps=task.steps, eval_every=task.steps)
         for task in tasks
         for method in PAPER_METHODS
         if (best := best_of.get((task.env, method))) is not None
@@ -125,7 +124,7 @@ def tuned(scale: GradientScale, tasks: Sequence[Task]) -> list[Trial]:
             task.steps,
             "tuned",
             overrides=scale.overrides,
-            eval_episodes=EVALUATION,
+            eval_every=task.steps,
         )
         for task in tasks
         for method in scale.methods
