@@ -91,7 +91,8 @@ FAITHFUL: dict[str, dict[str, Any]] = {
     },
 }
 
-# What measured best here (`benchmarks/tune.py`, results/policy_gradient/tuning.csv).
+# What measured best here of all that learn CartPole-v1 (`benchmarks/tune.py`,
+# results/policy_gradient/tuning.csv).
 # Natural gradients take few, large minibatches and plain steps whose length is steered by KL.
 NATURAL: dict[str, Any] = {
     "optimizer": "sgd",
