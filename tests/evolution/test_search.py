@@ -134,11 +134,18 @@ def test_wasserstein_solves_with_the_damped_metric(x64: None, c: float) -> None:
     np.testing.assert_allclose(np.log(after.sigma / SIGMA), rate * step[3:] / SIGMA, rtol=1e-6)
 
 
-def test_where_all_sigma_are_equal_the_mean_moves_alike(x64: None) -> None:
-    ends = [told(name, sigma=np.full(3, 0.4), rate=0.1)[0] for name in ("fisher", "wasserstein")]
+@pytest.mark.parametrize(
+    ("rate", "c", "ratio"), [(0.1, 3.0, 8 / 7), (0.0, 3.0, 1.0), (0.0, 1.0, 1.0), (0.0, 0.0, 1.0)]
+)
+def test_where_all_sigma_are_equal_the_searches_agree(
+    x64: None, rate: float, c: float, ratio: float
+) -> None:
+    """The metrics of θ are the same there, and by default so is the speed of σ."""
+    settings = {"sigma": np.full(3, 0.4), "rate": rate, "search_damping": c}
+    ends = [told(name, **settings)[0] for name in LEARNED]
     np.testing.assert_allclose(ends[0].center, ends[1].center, rtol=1e-9)
     steps = [np.log(np.array(end.sigma) / 0.4) for end in ends]
-    np.testing.assert_allclose(steps[1], 8 / 7 * steps[0], rtol=1e-9)
+    np.testing.assert_allclose(steps[1], ratio * steps[0], rtol=1e-9)
 
 
 @pytest.mark.parametrize("search", LEARNED)

@@ -48,7 +48,9 @@ class _Fisher(Search):
     σ²ĝ moves θ, and ½σĝ_σ moves ln σ.
     """
 
-    haste = 1.0  # multiple of their learning rate of σ
+    def haste(self, config: StrategyConfig) -> Any:
+        """Return the multiple of their learning rate of σ that is the default."""
+        return 1.0
 
     def information(self, config: StrategyConfig, sigma: Vector) -> tuple[Vector, Vector]:
         """Return the diagonals of the metric, for θ and for ln σ."""
@@ -66,7 +68,7 @@ class _Fisher(Search):
         of_mean, of_log = self.information(config, sigma)
         rate: Any = config.sigma_rate
         if is_off(rate):
-            rate = self.haste * (3 + np.log(sigma.size)) / (5 * sigma.size**0.5)
+            rate = self.haste(config) * (3 + np.log(sigma.size)) / (5 * sigma.size**0.5)
         # No step changes σ by more than a factor e; σ, 1/σ² and σ² stay finite.
         log_step = jnp.clip(rate * sigma * of_sigma / of_log, -1, 1)
         least = float(jnp.finfo(sigma.dtype).tiny) ** 0.5
@@ -85,7 +87,10 @@ class _Wasserstein(_Fisher):
     `benchmarks/tune_search.py` compares it with others.
     """
 
-    haste = 1.5
+    def haste(self, config: StrategyConfig) -> Any:
+        """Let σ move as in separable NES where all σ are equal, as θ does."""
+        c = config.search_damping
+        return (1 + 2 * c) / (2 + 2 * c)
 
     def information(self, config: StrategyConfig, sigma: Vector) -> tuple[Vector, Vector]:
         scale, c = jnp.mean(sigma**2), config.search_damping
