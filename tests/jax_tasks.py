@@ -86,5 +86,18 @@ class Branching(Push):
         return super().step(key, state, action if action.sum() > 0 else -action)
 
 
+class NumberOfActions(Push):
+    action_space = 3
+
+
+class ShapeOfObservations(Push):
+    observation_space = (1,)
+
+
+class Gray(Push):
+    def render(self, state):
+        return np.zeros((16, 16), np.uint8)
+
+
 class Unhashable(Push):
     __hash__ = None  # type: ignore[assignment]

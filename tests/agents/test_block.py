@@ -2,11 +2,15 @@
 
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 
 import wng
+from wng.agents.registry import EVOLUTION, GRADIENT
 from wng.agents.run import Job, Outcome, Status, run_job
+from wng.envs import resolve
+from wng.evolution.methods import preset as evolution_preset
 from wng.execution.blocks import in_blocks
 from wng.policy_gradient.block import TrainerBlock
 from wng.policy_gradient.methods import preset
@@ -100,3 +104,24 @@ def test_blocks_fill_the_cores_and_fit_into_memory(tmp_path: Path) -> None:
     assert len(in_blocks(jobs, cores=0, size=1)) == 1
     assert in_blocks(jobs, cores=1, size=10**12) == jobs  # one at a time
     assert Job.from_json(two[0].to_json()) == two[0]
+
+
+def test_the_size_of_a_seed_counts_jacobian_and_environments() -> None:
+    env = resolve("wng/PointWall-v0", "jax")
+
+    def size(method: str, **settings) -> int:
+        return GRADIENT.seed_size(preset(method, **TINY | settings), env)
+
+    weights = env.spec.observation_size * 8 + 8 * env.spec.action_size
+    kernel = {"geometry": "wasserstein"}
+    more = size("wnpg", num_basis=700, **kernel) - size("wnpg", num_basis=600, **kernel)
+    assert more == 2 * 100 * weights
+    assert size("ppo", num_basis=700) == size("ppo", num_basis=600)
+    assert env.jax_env is not None
+    state, _ = env.jax_env.reset(jax.random.key(0))
+    numbers = sum(x.size for x in jax.tree.leaves(state))
+    assert numbers > 0
+    assert size("ppo", num_envs=8) - size("ppo", num_envs=4) == 2 * 4 * numbers
+    assert size("ppo", rollout=128) > 1.5 * size("ppo", rollout=64)
+    population = [EVOLUTION.seed_size(evolution_preset("es", population=n), env) for n in (10, 20)]
+    assert population[1] == 2 * population[0] > 0

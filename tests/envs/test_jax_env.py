@@ -147,6 +147,8 @@ def test_mistakes(monkeypatch):
         ("TwoRewards", "must return one number as reward, but it returned shape [2]."),
         ("Branching", "failed: TracerBoolConversionError"),
         ("Unhashable", "cannot be hashed"),
+        ("NumberOfActions", "Box or gymnasium.spaces.Discrete, got 3."),
+        ("ShapeOfObservations", "must be a gymnasium.spaces.Box, got (1,)."),
     ],
 )
 def test_faults_of_your_own_environment_are_named(name, sentence):
@@ -154,6 +156,30 @@ def test_faults_of_your_own_environment_are_named(name, sentence):
         resolve(f"jax_tasks:{name}")
     assert sentence in str(found.value)
     assert "\n" not in str(found.value)
+
+
+def test_a_picture_without_colors_is_refused():
+    env, _ = find("jax_tasks:Gray", render_mode="rgb_array")
+    env.reset(seed=0)
+    with pytest.raises(
+        ValueError, match=r"picture of shape \[height, width, 3\], but .* \[16, 16\]"
+    ):
+        env.render()
+
+
+def test_gymnax_environments_that_cannot_be_used(monkeypatch):
+    gymnax = pytest.importorskip("gymnax")
+    with pytest.raises(ValueError, match=r"observation_space .*Box, got Discrete\(16\)"):
+        resolve("gymnax/FrozenLake-misc")
+
+    def fail(name):
+        raise OSError("no network")
+
+    monkeypatch.setattr(gymnax, "make", fail)
+    with pytest.raises(
+        ValueError, match="cannot make 'gymnax/MNISTBandit-bsuite': OSError: no net"
+    ):
+        resolve("gymnax/MNISTBandit-bsuite")
 
 
 def test_gymnax():

@@ -30,7 +30,7 @@ class Family(NamedTuple):
     env_backend: Callable[[Any], Any]  # (config) -> backend that the environment is resolved with
     trainer: str  # module:class, imported when a run starts
     block: str  # module:class of trainers side by side
-    # (config, environment) -> how many numbers a seed has in a block; 0 if there can be no block
+    # (config, environment) -> numbers in memory for a seed in a block; 0 if there can be no block
     seed_size: Callable[[Any, "ResolvedEnv"], int]
 
     def resolve(self, env: str, config: Any) -> "ResolvedEnv":
@@ -53,6 +53,9 @@ def _find(path: str) -> Any:
     return getattr(importlib.import_module(module), name)
 
 
+COPIES = 20  # of the numbers in a rollout that its update makes, roughly
+
+
 def _step_size(env: "ResolvedEnv") -> int:
     return env.spec.observation_size + env.spec.action_size
 
@@ -62,17 +65,30 @@ def _weights(config: Any, env: "ResolvedEnv") -> int:
     return sum(map(mul, widths, widths[1:]))
 
 
+def _state_size(env: "ResolvedEnv") -> int:
+    import jax
+
+    assert env.jax_env is not None
+    state, _ = jax.eval_shape(env.jax_env.reset, jax.random.key(0))
+    return sum(part.size for part in jax.tree.leaves(state))
+
+
 def _gradient_size(config: Any, env: "ResolvedEnv") -> int:
+    """Numbers in memory: those that updates make from a rollout, J, and the environments."""
     if env.spec.backend != "jax":
         return 0
-    return config.rollout * _step_size(env) + _weights(config, env)
+    weights = _weights(config, env)
+    jacobian = 2 * config.num_basis * weights * (config.geometry == "wasserstein")
+    states = 2 * config.num_envs * _state_size(env)  # before and after a step
+    return COPIES * (config.rollout * _step_size(env) + weights) + jacobian + states
 
 
 def _evolution_size(config: Any, env: "ResolvedEnv") -> int:
     horizon = config.horizon or env.spec.max_episode_steps or 0
     if env.jax_env is None or config.backend not in ("auto", "jax") or not horizon:
         return 0
-    return config.population * (horizon * _step_size(env) + _weights(config, env))
+    rollout = horizon * _step_size(env) + _weights(config, env)
+    return config.population * (COPIES * rollout + 2 * _state_size(env))
 
 
 GRADIENT = Family(

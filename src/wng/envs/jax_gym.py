@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import gymnasium
 import numpy as np
 from gymnasium.envs.registration import EnvSpec as GymSpec
+from gymnasium.spaces import Box, Discrete
 
 from wng.behavior.registry import nearest
 from wng.envs.jax_env import JaxEnv
@@ -69,7 +70,9 @@ def load_jax_env(env_id: str) -> JaxEnv:
     """The JAX environment of an id that `jax_gym_spec` knows."""
     package, slash, name = env_id.partition("/")
     if slash and package in PACKAGES:
-        return _adapter(package)(name)
+        env = _adapter(package)(name)
+        _check_spaces(env, env_id)
+        return env
     module, _, name = env_id.rpartition(":")
     found = getattr(importlib.import_module(module), name)
     try:
@@ -82,6 +85,7 @@ def load_jax_env(env_id: str) -> JaxEnv:
     for needed in ("observation_space", "action_space", "max_episode_steps"):
         if not hasattr(env, needed):
             raise ValueError(f"the JAX environment {env_id!r} has no attribute '{needed}': add it.")
+    _check_spaces(env, env_id)
     try:
         hash(env)
     except TypeError:
@@ -90,6 +94,17 @@ def load_jax_env(env_id: str) -> JaxEnv:
         ) from None
     check_functions(env, env_id)
     return env
+
+
+def _check_spaces(env: JaxEnv, env_id: str) -> None:
+    allowed = {"observation_space": (Box,), "action_space": (Box, Discrete)}
+    for name, kinds in allowed.items():
+        space = getattr(env, name)
+        if not isinstance(space, kinds):
+            names = " or ".join(f"gymnasium.spaces.{kind.__name__}" for kind in kinds)
+            raise ValueError(
+                f"the {name} of the JAX environment {env_id!r} must be a {names}, got {space!r}."
+            )
 
 
 def check_functions(env: JaxEnv, env_id: str) -> None:
@@ -152,6 +167,7 @@ class JaxGym(gymnasium.Env):
 
     def __init__(self, env_id: str, render_mode: str | None = None) -> None:
         self.jax_env, self.render_mode = load_jax_env(env_id), render_mode
+        self._env_id = env_id
         self.observation_space = self.jax_env.observation_space
         self.action_space = self.jax_env.action_space
         self._reset, self._step = _compiled(self.jax_env)
@@ -200,7 +216,13 @@ class DrawnJaxGym(JaxGym):
             return None
         env: Any = self.jax_env
         self._drawn = True
-        return np.asarray(env.render(self._state), np.uint8)
+        picture = np.asarray(env.render(self._state), np.uint8)
+        if picture.ndim != 3 or picture.shape[2] != 3:
+            raise ValueError(
+                f"'render' of the JAX environment {self._env_id!r} must return a picture of shape "
+                f"[height, width, 3], but it returned shape {list(picture.shape)}."
+            )
+        return picture
 
 
 @lru_cache(maxsize=64)

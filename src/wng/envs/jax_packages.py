@@ -21,7 +21,12 @@ class Gymnax:
     def _made(self) -> tuple[Any, Any]:
         import gymnax
 
-        return gymnax.make(self.name)
+        try:
+            return gymnax.make(self.name)
+        except Exception as error:  # such as a data set that cannot be fetched
+            raise ValueError(
+                f"cannot make 'gymnax/{self.name}': {type(error).__name__}: {error}"
+            ) from error
 
     @property
     def max_episode_steps(self) -> int:
@@ -29,10 +34,13 @@ class Gymnax:
         return int(self._made[1].max_steps_in_episode)
 
     @property
-    def observation_space(self) -> Box:
+    def observation_space(self) -> Box | Discrete:
         """Its observations, without their bounds."""
         env, params = self._made
-        return Box(-np.inf, np.inf, env.observation_space(params).shape, np.float32)
+        space = env.observation_space(params)
+        if hasattr(space, "n"):
+            return Discrete(int(space.n))
+        return Box(-np.inf, np.inf, space.shape, np.float32)
 
     @property
     def action_space(self) -> Box | Discrete:
