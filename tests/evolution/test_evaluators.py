@@ -13,7 +13,7 @@ from wng.envs import workers
 from wng.envs.moments import Moments
 from wng.envs.walls.point import PointTask
 from wng.envs.worker import episode_seed
-from wng.evolution import evaluators
+from wng.evolution import evaluators, steppers
 from wng.evolution.episodes import Episodes, Rows, Setup, behavior_size
 from wng.evolution.evaluators import make_evaluator
 from wng.evolution.policies import Policy
@@ -406,3 +406,37 @@ def test_the_length_of_a_behavior() -> None:
         assert found == expected
     matrix = Embedding(lambda t: t.observations[:2])  # is made a vector
     assert behavior_size(Setup(point, matrix, 7, 0.1)) == 8
+
+
+def test_policies_of_members_that_have_finished_no_longer_act(monkeypatch) -> None:
+    """Of 70 members, 35 or 17 act once no others are left, with the same results bit for bit."""
+    policy = policy_for("CartPole-v1")
+    chosen = np.arange(70) % 30
+    members = jax.tree.map(lambda x: x[chosen], random_members(policy, 30, scale=2.0))
+    setup = Setup(policy, EMBEDDINGS["trajectory-actions"], 60, action_noise=0.1)
+
+    def run() -> tuple[Episodes, list[int]]:
+        evaluator = make_evaluator(envs.resolve("CartPole-v1"), setup, everyone(70), 0, "gymnasium")
+        rows: list[int] = []
+        act = evaluator._act
+
+        def counted(moments, layers, observations, noise):
+            rows.append(len(observations))
+            return act(moments, layers, observations, noise)
+
+        monkeypatch.setattr(evaluator, "_act", counted)
+        found = evaluator(members, None, 0)
+        evaluator.close()
+        return found, rows
+
+    found, rows = run()
+    assert rows[0] == 70
+    assert rows[-1] == 17
+    assert set(rows) <= {70, 35, 17}
+    assert rows == sorted(rows, reverse=True)
+    for t, number in enumerate(rows):
+        assert number >= min(17, (found.lengths > t).sum())
+    monkeypatch.setattr(steppers, "halved", lambda width, going: width)
+    whole, rows = run()
+    assert set(rows) == {70}
+    assert_same(found, whole)

@@ -15,7 +15,7 @@ from wng.envs.mujoco_batch import MujocoBatch
 from wng.envs.resolve import ResolvedEnv
 from wng.envs.worker import episode_seed
 from wng.evolution.episodes import Episodes, Rollout, Rows, Setup, episodes_key, summarize
-from wng.evolution.members import map_rows
+from wng.evolution.members import LANES, map_rows
 
 Stepped = tuple[np.ndarray, np.ndarray, np.ndarray]  # next observations, rewards, episode is over
 
@@ -34,7 +34,9 @@ class SteppedEvaluator:
     def __init__(self, backend: str, stepper: Stepper, rows: Rows, setup: Setup, seed: int):
         self.backend, self._stepper, self._rows, self._setup = backend, stepper, rows, setup
         self._key = episodes_key(seed)
-        self._layers, self._act, self._noise, self._summarize = _compiled(setup.shape)
+        (self._layers, self._choose, self._act, self._noise, self._summarize) = _compiled(
+            setup.shape
+        )
 
     def __call__(self, members: Any, moments: Moments | None, generation: int) -> Episodes:
         """Run one episode of each member; leaves of `members` have a leading axis."""
@@ -52,11 +54,17 @@ class SteppedEvaluator:
         actions, rewards = np.zeros(wide, np.float32), np.zeros(shape, np.float32)
         mask, alive = np.zeros(shape, bool), np.ones(rows.number, bool)
         broken = ~np.isfinite(observations).all(axis=1)
+        acting, policies = np.arange(rows.number), layers  # the members that take actions
         for t in range(horizon):
+            if (fewer := halved(len(acting), int(alive.sum()))) < len(acting):
+                acting = np.resize(np.flatnonzero(alive), fewer)
+                policies = self._choose(layers, acting)
             # A non-finite observation ends the episode and makes its return non-finite; no
             # policy sees it.
             known = np.where(np.isfinite(observations), observations, 0)
-            action = np.asarray(self._act(moments, layers, known, noise[t]))
+            taken = self._act(moments, policies, known[acting], noise[t][acting])
+            action = np.zeros((rows.number, *taken.shape[1:]), taken.dtype)
+            action[acting] = taken
             observations, reward, over = self._stepper.step(action)
             broken |= ~np.isfinite(observations).all(axis=1)
             with np.errstate(over="ignore"):  # a reward beyond float32 becomes infinite
@@ -74,13 +82,24 @@ class SteppedEvaluator:
         self._stepper.close()
 
 
+def halved(width: int, going: int) -> int:
+    """Halve a number of members while those whose episodes go on fit in, to not less than `LANES`.
+
+    Programs are compiled for each width, so there are only a few.
+    """
+    while going <= width // 2 and width // 2 >= LANES:
+        width //= 2
+    return width
+
+
 @lru_cache(maxsize=8)
-def _compiled(setup: Setup) -> tuple[Any, Any, Any, Any]:
+def _compiled(setup: Setup) -> tuple[Any, ...]:
     def act(moments: Moments | None, *rows: Any) -> Any:
         return map_rows(lambda layers, *more: setup.act(layers, moments, *more))(*rows)
 
     return (
         jax.jit(map_rows(setup.policy.layers)),
+        jax.jit(lambda layers, chosen: jax.tree.map(lambda x: x[chosen], layers)),
         jax.jit(act),
         jax.jit(lambda key, rows: map_rows(setup.draw_noise)(rows.keys(key)), static_argnums=1),
         jax.jit(partial(summarize, setup)),
