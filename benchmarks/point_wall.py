@@ -20,6 +20,7 @@ import numpy as np
 from pool import read
 from scipy.stats import binomtest
 
+import wng
 from wng import envs
 from wng.agents.registry import EVOLUTION
 from wng.behavior.embedding import find_embedding
@@ -37,10 +38,9 @@ HORIZON = 50  # steps of an episode
 HEADER = ["settings", "env", "method", "seed", "first_steps", "past_wall", "final_return"]
 
 
-def train(method: str, settings: str, env_id: str, seeds: range, generations: int) -> np.ndarray:
-    """Return and final position of each seed's mean policy, [seeds, generations, 3]."""
+def train(config: wng.EvolutionConfig, env_id: str, seeds: range, generations: int) -> np.ndarray:
+    """Final position and return of each seed's mean policy, [seeds, generations, 3]."""
     env = envs.resolve(env_id, "gymnasium")
-    config = EVOLUTION.preset(method, settings, env_id)
     spec, horizon = env.spec, env.spec.max_episode_steps
     assert horizon is not None
     assert env.jax_env is not None
@@ -72,21 +72,16 @@ def train(method: str, settings: str, env_id: str, seeds: range, generations: in
     return np.asarray(jax.jit(jax.vmap(one))(jnp.asarray(seeds)))
 
 
-def outcomes(
-    method: str, settings: str, env_id: str, seeds: range, found: np.ndarray
-) -> list[list[str]]:
-    """A row of the file for each seed."""
+def outcomes(config: wng.EvolutionConfig, env_id: str, found: np.ndarray) -> list[list[str]]:
+    """Steps until each seed's first passage, whether it ends past the wall, its final return."""
     shown = envs.resolve(env_id, "gymnasium").map
     assert shown is not None
     x, y, returns = found.transpose(2, 0, 1)
     past = np.vectorize(shown.past_wall)(x, y) & (returns > stuck_return(env_id))
-    each = EVOLUTION.preset(method, settings, env_id).population * HORIZON  # steps of a generation
+    each = config.population * HORIZON  # steps of a generation
     first = each * (1 + np.where(past.any(axis=1), past.argmax(axis=1), np.inf))
-    ends = zip(seeds, first, past[:, -1], returns[:, -1], strict=True)
-    return [
-        [settings, env_id, method, str(seed), f"{steps:.6e}", str(int(over)), f"{final:.6e}"]
-        for seed, steps, over, final in ends
-    ]
+    ends = zip(first, past[:, -1], returns[:, -1], strict=True)
+    return [[f"{steps:.6e}", str(int(over)), f"{final:.6e}"] for steps, over, final in ends]
 
 
 def table(rows: list[dict[str, str]]) -> str:
@@ -180,10 +175,12 @@ def main() -> None:
     data, stop = args.out / f"{name}.csv", args.first + args.seeds
     for method in args.methods:
         start, rows = time.monotonic(), []
+        config = EVOLUTION.preset(method, args.settings, args.env)
         for first in range(args.first, stop, args.block):
             block = range(first, min(first + args.block, stop))
-            found = train(method, args.settings, args.env, block, args.generations)
-            rows += outcomes(method, args.settings, args.env, block, found)
+            ends = outcomes(config, args.env, train(config, args.env, block, args.generations))
+            named = [args.settings, args.env, method]
+            rows += [[*named, str(seed), *end] for seed, end in zip(block, ends, strict=True)]
         others = [list(row.values()) for row in read(data) if row["method"] != method]
         write_csv(data, HEADER, [*others, *rows])  # finished methods are kept
         print(f"{method}: {time.monotonic() - start:.0f} s", flush=True)

@@ -57,6 +57,12 @@ CANDIDATES: dict[str, list[dict[str, Any]]] = {
         {"delta": -1.3, "beta": 0.1, "learning_rate": 0.05},
         {"delta": -4.0, "beta": 0.1, "learning_rate": 0.02},
     ],
+    "nsrwnes": [
+        {"delta": -1.3, "beta": 0.2, "learning_rate": 0.02},
+        {"delta": -1.3, "beta": 0.2, "learning_rate": 0.05},
+        {"delta": -10.0, "beta": 0.2, "learning_rate": 0.02},
+        {"delta": -10.0, "beta": 0.4, "learning_rate": 0.02, "sigma": 0.1},
+    ],
 }
 HEADER = ["method", "settings", "seed", "score", "past_wall"]
 

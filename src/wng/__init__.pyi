@@ -25,12 +25,14 @@ from .estimator.metric import WassersteinMetric as WassersteinMetric
 from .estimator.transform import scale_by_metric as scale_by_metric
 from .estimator.transform import scale_by_wasserstein as scale_by_wasserstein
 from .evolution.adapter import EvosaxAdapter as EvosaxAdapter
+from .evolution.adapter import EvosaxProblem as EvosaxProblem
 from .evolution.config import EvolutionConfig as EvolutionConfig
 from .evolution.config import StrategyConfig as StrategyConfig
 from .evolution.strategy import BGES as BGES
 from .evolution.strategy import BGWNES as BGWNES
 from .evolution.strategy import ES as ES
 from .evolution.strategy import NSRES as NSRES
+from .evolution.strategy import NSRWNES as NSRWNES
 from .evolution.strategy import SNES as SNES
 from .evolution.strategy import WNES as WNES
 from .evolution.strategy import WSNES as WSNES

@@ -149,6 +149,19 @@ def test_flags_reach_the_configuration() -> None:
     assert (config.relative_damping, config.shaping, config.policy) == (False, "ranks", "dense")
 
 
+def test_flags_of_search_restarts_and_observations(monkeypatch, capsys, tmp_path) -> None:
+    """A run with all three adapts σ, and goes on from its folder with the same flags."""
+    words = shlex.split("es --search wasserstein --restart-after 3 --normalize-observations")
+    assert train(monkeypatch, tmp_path, *words, "--quiet", generations=2) == 0
+    folder = tmp_path / FOLDER / "none_euclidean_wasserstein" / "seed0"
+    sigma = read_metrics(folder)["sigma"]
+    assert sigma[0] != sigma[1] > 0
+    assert train(monkeypatch, tmp_path, *words, "--quiet", "--resume", generations=3) == 0
+    assert len(read_metrics(folder)["sigma"]) == 3
+    agent = wng.load(folder)
+    assert (agent.config.restart_after, agent.config.normalize_observations) == (3, True)
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

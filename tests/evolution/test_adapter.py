@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from evosax.problems import BBOBProblem
 
 import wng
 
@@ -46,3 +47,42 @@ def test_it_is_the_strategy_itself_with_the_sign_changed() -> None:
         a, _ = es.tell(jax.random.key(8), population, sphere(population), a)
         b, _ = strategy.tell(b, same, -sphere(same), same["a"])
     np.testing.assert_array_equal(a.center, b.center)
+
+
+def test_an_evosax_problem_is_solved_by_our_strategies_and_by_the_adapter() -> None:
+    """On the sphere of BBOB, both reach the optimum; returns are the negative values."""
+    sphere_of_bbob = BBOBProblem("sphere", num_dims=3, seed=1)
+    key = jax.random.key(0)
+    strategy = wng.SNES(jnp.zeros(3), population=20, sigma=2.0)
+
+    problem = wng.EvosaxProblem(sphere_of_bbob)
+    candidates, _ = strategy.ask(strategy.init(key))
+    values, _, _ = sphere_of_bbob.eval(key, candidates, sphere_of_bbob.init(key))
+    returns, behaviors, _ = problem.evaluate(key, candidates, problem.init(key))
+    np.testing.assert_array_equal(returns, -values)
+    np.testing.assert_array_equal(behaviors, candidates)
+    upward = wng.EvosaxProblem(sphere_of_bbob, behavior_fn=lambda x: x[:, :1], maximize=True)
+    returns, behaviors, _ = upward.evaluate(key, candidates, upward.init(key))
+    np.testing.assert_array_equal(returns, values)
+    assert behaviors.shape == (20, 1)
+
+    def step(carry, key):
+        state, problem_state = carry
+        candidates, state = strategy.ask(state)
+        returns, behaviors, problem_state = problem.evaluate(key, candidates, problem_state)
+        state, _ = strategy.tell(state, candidates, returns, behaviors)
+        return (state, problem_state), returns.max()
+
+    start = strategy.init(key, 3), problem.init(key)
+    (state, _), best = jax.jit(lambda s: jax.lax.scan(step, s, jax.random.split(key, 100)))(start)
+    assert best[0] < -sphere_of_bbob.f_opt - 0.1
+    assert float(best[-1]) == pytest.approx(float(-sphere_of_bbob.f_opt), abs=1e-3)
+    np.testing.assert_allclose(strategy.params(state), sphere_of_bbob.x_opt, atol=1e-2)
+
+    es = wng.EvosaxAdapter(strategy)
+    state, problem_state = es.init(key, jnp.zeros(3)), sphere_of_bbob.init(key)
+    for each in jax.random.split(key, 100):
+        population, state = es.ask(each, state)
+        fitness, problem_state, _ = sphere_of_bbob.eval(each, population, problem_state)
+        state, _ = es.tell(each, population, fitness, state)
+    np.testing.assert_allclose(es.get_mean(state), sphere_of_bbob.x_opt, atol=1e-2)

@@ -143,6 +143,22 @@ def test_save_and_load_go_on_bit_for_bit(trained: wng.Agent, tmp_path) -> None:
     assert_same(loaded, tiny().learn(3 * GENERATION, progress=False))
 
 
+def test_what_normalizes_and_sigma_are_saved_with_an_agent(tmp_path) -> None:
+    settings = {"normalize_observations": True, "search": "fisher", "restart_after": 5}
+    agent = tiny(method="es", **settings).learn(2 * GENERATION, progress=False)
+    agent.save(tmp_path / "agent")
+    loaded = wng.load(tmp_path / "agent")
+    assert_same(loaded, agent)
+    observation = np.array([0.3, 0.1, -1.0, 2.0])
+    np.testing.assert_array_equal(loaded.predict(observation), agent.predict(observation))
+    plain = tiny(method="es", search="fisher").learn(0, progress=False)
+    # The same policy, on observations as they are.
+    plain.trainer.state = agent.trainer.state._replace(observation_moments=None)
+    assert not np.array_equal(plain.predict(observation), agent.predict(observation))
+    np.testing.assert_array_equal(loaded.evaluate(2), agent.evaluate(2))
+    assert_same(loaded.learn(GENERATION, progress=False), agent.learn(GENERATION, progress=False))
+
+
 def test_load_finds_the_family(trained: wng.Agent, tmp_path) -> None:
     trained.save(tmp_path / "evolved")
     small = {"num_envs": 2, "rollout": 8, "minibatch": 8, "value_minibatch": 8, "hidden": (2,)}
@@ -339,6 +355,10 @@ def test_presets_by_task() -> None:
     assert starts == ["uniform", "uniform", "normal"]
     # Pairs for half the parameters: 33 numbers observed, 8 motors, Toeplitz matrices.
     assert paper.population == (33 + 63 + 64) + (64 + 63 + 64) + (64 + 7)
+    hard = "wng/PointWallHard-v0"
+    assert (preset("wnes", "tuned", ENV).delta, preset("wnes", "tuned", hard).delta) == (-1.3, -10)
+    assert preset("wnes", "paper", hard) == preset("wnes", "paper", ENV)
+    assert preset("nsrwnes", env=hard, beta=0.1).beta == 0.1
     point = preset("wnes", "paper", ENV)
     assert (point.hidden, point.sigma, point.learning_rate) == ((16, 16), 0.0, 0.1)
 

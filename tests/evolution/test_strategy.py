@@ -19,7 +19,7 @@ from wng.evolution.trainer import EvolutionTrainer
 
 PARAMS = {"a": jnp.array([1.0, -2.0]), "b": {"c": jnp.arange(3.0).reshape(1, 3)}}
 LEARNED = [wng.SNES, wng.WSNES]
-CLASSES = [wng.ES, wng.NSRES, wng.BGES, wng.WNES, wng.BGWNES, *LEARNED]
+CLASSES = [wng.ES, wng.NSRES, wng.BGES, wng.WNES, wng.BGWNES, wng.NSRWNES, *LEARNED]
 SMALL = {"num_basis": 4, "dual_features": 16, "dual_steps": 5, "archive": 8, "neighbors": 2}
 
 
@@ -91,7 +91,7 @@ def test_independent_noise() -> None:
 
 @pytest.mark.parametrize("cls", CLASSES)
 def test_every_method_climbs(cls) -> None:
-    weight = {"beta": 0.2} if cls in (wng.NSRES, wng.BGES, wng.BGWNES) else {}
+    weight = {} if cls in (wng.ES, wng.WNES) else {"beta": 0.2}
     rate = {} if cls in LEARNED else {"learning_rate": 0.05}
     es = cls(PARAMS, population=40, sigma=0.1, **SMALL, **weight, **rate)
     state = es.init(jax.random.key(0))
@@ -103,14 +103,25 @@ def test_every_method_climbs(cls) -> None:
 
 
 def test_delta_zero_is_es_bit_for_bit() -> None:
-    for with_metric, without in ((wng.WNES, wng.ES), (wng.BGWNES, wng.BGES)):
-        a = with_metric(PARAMS, population=10, delta=0, beta=0.2, **SMALL)
-        b = without(PARAMS, population=10, beta=0.2, **SMALL)
+    pairs = (wng.WNES, wng.ES), (wng.BGWNES, wng.BGES), (wng.NSRWNES, wng.NSRES)
+    for with_metric, without in pairs:
+        same = {"population": 10, "beta": 0.2, "sigma": 0.1, "learning_rate": 0.05} | SMALL
+        a, b = with_metric(PARAMS, delta=0, **same), without(PARAMS, **same)
         state_a, state_b = a.init(jax.random.key(1)), b.init(jax.random.key(1))
         for _ in range(5):
             state_a, _ = generation(a, state_a)
             state_b, _ = generation(b, state_b)
         np.testing.assert_array_equal(state_a.center, state_b.center)
+
+
+def test_novelty_of_no_weight_leaves_wnes_bit_for_bit() -> None:
+    same = {"population": 10, "delta": -1.3, "learning_rate": 0.05} | SMALL
+    a, b = wng.NSRWNES(PARAMS, beta=0, **same), wng.WNES(PARAMS, **same)
+    state_a, state_b = a.init(jax.random.key(1)), b.init(jax.random.key(1))
+    for _ in range(5):
+        state_a, _ = generation(a, state_a)
+        state_b, _ = generation(b, state_b)
+    np.testing.assert_array_equal(state_a.center, state_b.center)
 
 
 def balanced(theta: np.ndarray, sigma: float) -> np.ndarray:

@@ -55,7 +55,7 @@ def test_resumed_is_uninterrupted_bit_for_bit(method: str) -> None:
 
     # What the method remembers beside θ matters: without it the run would be another one.
     names = {name.split("/")[1] for name in arrays}
-    remembered = {"past"} if method in ("nsres", "bges", "bgwnes") else set()
+    remembered = {"past"} if method in ("nsres", "bges", "bgwnes", "nsrwnes") else set()
     learned = {"sigma"} if method in ("snes", "wsnes") else {"optimizer"}  # plain steps with σ
     always = {"center", "generation", "skipped", "best", "best_return"}
     assert names == always | learned | remembered

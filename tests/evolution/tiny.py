@@ -7,7 +7,7 @@ import numpy as np
 from wng.agents.agent import Agent
 
 ENV = "wng/PointWall-v0"
-METHODS = ("es", "esclip", "nsres", "bges", "wnes", "bgwnes", "snes", "wsnes")
+METHODS = ("es", "esclip", "nsres", "bges", "wnes", "bgwnes", "nsrwnes", "snes", "wsnes")
 TINY: dict[str, Any] = {
     "population": 8,
     "hidden": (4,),

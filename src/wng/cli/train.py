@@ -28,9 +28,9 @@ class Train:
     events and checkpoints. Ctrl-C saves and stops; the same command with --resume continues.
 
     The method comes first. Policy gradients are pg, ppo, ppokl, npg, trpo, bgpg, wnpg, bgwnpg and
-    wtrpo. Evolution strategies are es, esclip, nsres, bges, wnes, bgwnes, snes and wsnes; for their
-    flags, see `wng train wnes --help`. To combine parts yourself, leave out the method, as in
-    this command: `wng train --proximity clip --geometry wasserstein --env Hopper-v5`.
+    wtrpo. Evolution strategies are es, esclip, nsres, bges, wnes, bgwnes, nsrwnes, snes and wsnes;
+    for their flags, see `wng train wnes --help`. To combine parts yourself, leave out the method,
+    as in this command: `wng train --proximity clip --geometry wasserstein --env Hopper-v5`.
     """
 
     env: str

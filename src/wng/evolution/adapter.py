@@ -1,4 +1,4 @@
-"""wng's strategies with the interface of evosax, so that code written for evosax can use them."""
+"""Adapters to evosax: our strategies in code for evosax, and its problems for our strategies."""
 
 from collections.abc import Callable
 from typing import Any
@@ -66,3 +66,36 @@ class EvosaxAdapter:
     def get_mean(self, state: State) -> Any:
         """Return θ as a pytree."""
         return self.strategy.params(state)
+
+
+class EvosaxProblem:
+    """A problem of evosax, such as `BBOBProblem("rastrigin", 10)`, for the strategies of wng.
+
+    All methods are pure functions, for `jit`, `vmap` and `scan`.
+
+    Args:
+      problem: Any object with the methods `init` and `eval` of an evosax problem.
+      behavior_fn: Function from the population to behaviors [N, d]. The default returns the
+        parameters.
+      maximize: Whether high values are good, as in evosax's reinforcement-learning problems.
+    """
+
+    def __init__(
+        self,
+        problem: Any,
+        behavior_fn: Callable[[Any], Float[Array, "N d"]] = flat_members,
+        maximize: bool = False,
+    ):
+        self.problem, self.behavior_fn = problem, behavior_fn
+        self.sign = 1.0 if maximize else -1.0
+
+    def init(self, key: PRNGKeyArray) -> Any:
+        """Return the state of the problem before the first generation."""
+        return self.problem.init(key)
+
+    def evaluate(
+        self, key: PRNGKeyArray, candidates: Any, state: Any
+    ) -> tuple[Float[Array, " N"], Float[Array, "N d"], Any]:
+        """Evaluate candidates; return returns and behaviors for `tell`, and the problem's state."""
+        values, state, _ = self.problem.eval(key, candidates, state)
+        return self.sign * values, self.behavior_fn(candidates), state

@@ -236,6 +236,6 @@ def _method_class(key: str) -> type[Strategy]:
     return type(key.upper(), (Strategy,), {"__doc__": about, "defaults": defaults})
 
 
-ES, NSRES, BGES, WNES, BGWNES, SNES, WSNES = map(
-    _method_class, ("es", "nsres", "bges", "wnes", "bgwnes", "snes", "wsnes")
+ES, NSRES, BGES, WNES, BGWNES, NSRWNES, SNES, WSNES = map(
+    _method_class, ("es", "nsres", "bges", "wnes", "bgwnes", "nsrwnes", "snes", "wsnes")
 )
