@@ -6,8 +6,9 @@
 15 instances of each function (evosax's implementation, float64, f_opt = 0), 10⁴·d evaluations, 51
 targets from 1e2 to 1e-8. Every contender has the same population, the even number next to
 4 + 3 ln d, and starts from the same mean, drawn from [−4, 4]. Strategies that adapt σ start with 2;
-ES, WNES and OpenAI-ES, which do not, have σ = 0.1 and Adam with a rate of 0.02. Behaviors are x. No
-contender restarts.
+ES, WNES and OpenAI-ES, which do not, have σ = 0.1 and Adam with a rate of 0.02. "WSNES, c = 0" has
+the Wasserstein metric alone, without the Fisher metric that damps it. Behaviors are x. No contender
+restarts.
 
 runs.csv has a row for each run: the evaluations after which it reached the first, second, …
 target, counted in whole generations; targets beyond the last number were not reached. Blocks of
@@ -46,10 +47,10 @@ def population(d: int) -> int:
     return 2 * round((4 + 3 * np.log(d)) / 2)
 
 
-def ours(cls: type[wng.Strategy], d: int) -> Contender:
+def ours(cls: type[wng.Strategy], d: int, **more: Any) -> Contender:
     """Make a strategy of this package."""
     learns = cls in (wng.SNES, wng.WSNES)
-    settings: dict[str, Any] = {"sigma": SIGMA}
+    settings: dict[str, Any] = {"sigma": SIGMA} | more
     if not learns:
         settings = {"sigma": FIXED_SIGMA, "learning_rate": RATE, "num_basis": population(d) - 1}
     es = cls(jnp.zeros(d), population=population(d), **settings)
@@ -92,6 +93,9 @@ CONTENDERS: dict[str, Callable[[int], Contender]] = {
     "WNES": lambda d: ours(wng.WNES, d),
     "SNES": lambda d: ours(wng.SNES, d),
     "WSNES": lambda d: ours(wng.WSNES, d),
+    "WSNES, c = 0": lambda d: ours(
+        wng.WSNES, d, search_damping=0.0
+    ),  # the Wasserstein metric alone
     "evosax OpenAI-ES": lambda d: peer("Open_ES", d),
     "evosax SNES": lambda d: peer("SNES", d),
     "evosax sep-CMA-ES": lambda d: peer("Sep_CMA_ES", d),

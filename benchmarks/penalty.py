@@ -1,6 +1,6 @@
 """How hard BGPG's penalty pulls a policy back, under each of the settings, beside (β/2) W₂².
 
-    python benchmarks/penalty.py        # a minute
+    python benchmarks/penalty.py        # five minutes
 
 The old policy is N(0, 1) in each of 2048 states; the new one has another mean or another log σ. β
 is 1 under all settings. `value` is the penalty less its value at the old policy: the dual of
@@ -8,10 +8,13 @@ is 1 under all settings. `value` is the penalty less its value at the old policy
 shifted. Both are means over the states. `paper` compares stretches of trajectory, over whose steps
 W₂² adds up, and is given per step. The test functions of `released` climb for 25 steps at each
 minibatch and carry over to the next, so it is shown at the first and at the tenth.
+
+The second table is for `--penalty-form dual`, on 512 states, after so many ascent steps.
 """
 
 import argparse
 from collections.abc import Callable
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -30,6 +33,7 @@ from wng.runs.settings import Settings
 
 STATES, SIZE = 2048, 2
 MEAN_SHIFTS, LOG_STD_SHIFTS = (0.25, 0.5, 1.0, 2.0), (-1.0, -0.5, -0.25, 0.25, 0.5, 1.0)
+DUAL_STEPS = (25, 250, 2000)
 Penalty = Callable[[jax.Array], tuple[jax.Array, jax.Array]]
 
 
@@ -47,9 +51,9 @@ def exact(theta: jax.Array) -> jax.Array:
     return (theta[0] ** 2 + (jnp.exp(theta[1]) - 1) ** 2) / 2
 
 
-def penalty(settings: Settings, minibatches: int, key: jax.Array) -> Penalty:
+def penalty(settings: Settings, minibatches: int, key: jax.Array, **more: Any) -> Penalty:
     """θ ↦ value and gradient of the penalty per step, after `minibatches` at θ."""
-    config = preset("bgpg", settings, num_envs=1, dual_samples=STATES)
+    config = preset("bgpg", settings, **{"num_envs": 1, "dual_samples": STATES} | more)
     embedding = find_embedding(config.embedding)
     problem = Problem(config, embedding, observation_size=SIZE, action_size=1, discrete=False)
     horizon = problem.penalty_behaviors.horizon
@@ -90,6 +94,16 @@ def main() -> None:
         "released": penalty("released", 1, key),
         "released, 10th": penalty("released", 10, key),
     }
+    print(f"{STATES} states, β = 1\n\n{table(kinds)}\n")
+    dual = {"penalty_form": "dual", "dual_samples": 512}
+    kinds = {"½ W₂²": kinds["½ W₂²"]}
+    for steps in DUAL_STEPS:
+        kinds[f"dual, {steps} steps"] = penalty("tuned", 1, key, dual_steps=steps, **dual)
+    print(table(kinds))
+
+
+def table(kinds: dict[str, Penalty]) -> str:
+    """Values and pulls at all shifts."""
     start = {name: float(run(jnp.zeros(2))[0]) for name, run in kinds.items()}
     shifts = [(0, s) for s in MEAN_SHIFTS] + [(1, s) for s in LOG_STD_SHIFTS]
     rows = []
@@ -100,8 +114,7 @@ def main() -> None:
             row += [f"{float(value) - start[name]:.3f}", f"{np.asarray(gradient)[index]:+.3f}"]
         rows.append(row)
     columns = [f"{name}: {what}" for name in kinds for what in ("value", "pull")]
-    print(f"{STATES} states, β = 1\n")
-    print(markdown_table(["shift", *columns], rows))
+    return markdown_table(["shift", *columns], rows)
 
 
 if __name__ == "__main__":
