@@ -21,9 +21,7 @@ METHODS: dict[str, Method] = {
     "bgwnes": _method("BG-WNES", "wasserstein", "wasserstein", "BGES with WNG"),
     "nsrwnes": _method("NSR-WNES", "novelty", "wasserstein", "NSR-ES with WNG"),
     "snes": _method("SNES", "none", "euclidean", "σ learns by natural gradient", "fisher"),
-    "wsnes": _method(
-        "WSNES", "none", "euclidean", "σ learns by W₂ natural gradient", "wasserstein"
-    ),
+    "wsnes": _method("WSNES", "none", "euclidean", "SNES in W₂, damped by Fisher", "wasserstein"),
 }
 # The paper's settings: the quadruped has its own, all other tasks those of the point.
 RELEASED: dict[str, Any] = {
