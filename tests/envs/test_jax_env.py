@@ -1,5 +1,6 @@
 """JAX environments: as a vector, as Gymnasium environments, and found by their ids."""
 
+import dataclasses
 import importlib.util
 
 import jax
@@ -212,15 +213,22 @@ def test_gymnax():
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of brax, and of what it imports
 @pytest.mark.parametrize("env_id", ["brax/inverted_double_pendulum", "playground/CartpoleBalance"])
 def test_brax_and_playground(env_id):
+    """Episodes end, here by a time limit of 20 steps, with an observation that is not the next."""
     skip_without(env_id)
     vec = vector(env_id)
+    assert vec.spec.max_episode_steps == 1000
+    vec = JaxVector(vec.env, dataclasses.replace(vec.spec, max_episode_steps=20))
     last, (seen, t) = jax.jit(lambda k, a: run(vec, k, a))(
         KEY, jnp.ones((60, 2, vec.spec.action_size))
     )
     assert np.isfinite(seen).all()
     assert np.isfinite(t.rewards).all()
-    assert vec.env.max_episode_steps == 1000
-    assert int(last.episodes.sum()) == int((t.terminated | t.truncated).sum())
+    ended = np.asarray(t.terminated | t.truncated)
+    assert (ended.sum(axis=0) >= 3).all()  # in 60 steps
+    np.testing.assert_array_equal(last.episodes, ended.sum(axis=0))
+    final, following, over = np.asarray(t.final_observations)[:-1], seen[1:], ended[:-1]
+    np.testing.assert_array_equal(final[~over], following[~over])
+    assert (np.abs(final[over] - following[over]).max(axis=1) > 1e-3).all()
 
 
 @pytest.mark.slow

@@ -137,6 +137,28 @@ def test_other_numbers_are_the_same_program() -> None:
     assert found[1].learner.problem.config.learning_rate == 2e-3
 
 
+@pytest.mark.parametrize(
+    ("method", "name", "values"),
+    [
+        ("wnpg", "damping", (0.1, 0.2)),
+        ("trpo", "kl_target", (0.01, 0.02)),
+        ("ppo", "clip_range", (1e-3, 0.2)),
+        ("bgpg", "penalty", (0.5, 1.0)),
+        ("ppo", "value_learning_rate", (1e-3, 1e-4)),
+    ],
+)
+def test_each_number_of_a_method_is_an_argument(method: str, name: str, values: tuple) -> None:
+    """Runs that differ in it share their programs, and yet differ."""
+    runs = [trainer(method=method, **{name: value}) for value in values]
+    assert runs[0].learner.program is runs[1].learner.program
+    ends = []
+    for each in runs:
+        each.iterate()
+        each.iterate()
+        ends.append(np.concatenate([np.ravel(x) for x in jax.tree.leaves(each.params)]))
+    assert np.abs(ends[0] - ends[1]).max() > 1e-7
+
+
 ESTIMATED = {"geometry": "wasserstein", "num_basis": 5, "metric_samples": 32, "refresh_every": 2}
 
 
