@@ -72,7 +72,10 @@ def test_settings_have_the_papers_numbers() -> None:
         rates = config.learning_rate, config.value_learning_rate
         assert (*rates, config.value_weight) == (5e-5, 5e-5, 0.25)
     assert tuned.embedding == "state-action"
-    assert preset("bgpg", "released").penalty == 0.1
+    matched = preset("bgpg", "released")
+    assert (matched.penalty, matched.penalty_form, matched.dual_actions) == (0.1, "matched", 10)
+    assert matched.dual_bandwidth == 0.1
+    assert [preset("bgpg", s).penalty_form for s in ("tuned", "paper")] == ["exact", "exact"]
     assert preset("ppokl", "released").penalty == 1.0
     assert preset("trpo", "released").adapt_damping == 0
 

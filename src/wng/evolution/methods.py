@@ -44,7 +44,7 @@ RELEASED: dict[str, Any] = {
     "dual_steps": 100,  # text
     "num_basis": 5,  # text and code
     "damping": 1e-5,  # text and code
-    "relative_damping": False,
+    "relative_damping": False,  # text and code
     "rescale": True,  # code
     "max_norm": 1.0,  # code: the gradient has a fixed norm before Adam, so clipping does nothing
     "fixed_norm": True,
@@ -59,8 +59,8 @@ PAPER = RELEASED | {
 }
 QUADRUPED: dict[str, Any] = {
     "population": 422,  # half as many antithetic pairs as parameters, as in the paper
-    "hidden": (64, 64),
-    "embedding": "reward-to-go",
+    "hidden": (64, 64),  # text
+    "embedding": "reward-to-go",  # text and code
 }
 CLIPPED = {"esclip": {"max_norm": 1.0}}  # text
 # Wierstra et al. (2014); the paper has no runs with a σ that learns.
@@ -109,6 +109,8 @@ def preset(
     if settings == "tuned" and "PointWallHard" in str(env):
         chosen |= HARD_CUP.get(method.key, {})
     if "Quadruped" in str(env):
-        chosen |= QUADRUPED | ({} if settings == "tuned" else {"learning_rate": 0.02})
+        chosen |= QUADRUPED
+        if settings != "tuned":
+            chosen["learning_rate"] = 0.02  # text and code
     chosen |= OWN.get(method.key, {})
     return EvolutionConfig(**{**method.axes, **chosen, **overrides})
