@@ -6,6 +6,7 @@ final return; and a table with intervals for the share of seeds. Rows of other m
 the file stay.
 
     python benchmarks/point_wall.py --settings released --seeds 100
+    python benchmarks/point_wall.py --settings tuned --seeds 100 --env wng/PointWallHard-v0
     python benchmarks/point_wall.py --methods    # the table of what is there
 """
 
@@ -136,14 +137,17 @@ def difference(a: np.ndarray, b: np.ndarray) -> tuple[float, float, float]:
 def median(first: np.ndarray) -> str:
     """Median over all seeds, those that never get past the wall last, and its 95% interval."""
     low, high = np.percentile(medians(first, 0), [2.5, 97.5], method="nearest")
+    if not np.isfinite(low):
+        return "never"
     return f"{count(np.median(first))} [{count(low)}, {count(high)}]"
 
 
 def delay(first: np.ndarray, base: np.ndarray) -> str:
     """Difference of the medians, and its 95% interval."""
-    apart = medians(first, 0) - medians(base, 1)
-    if not np.isfinite(apart).all():
+    one, other = medians(first, 0), medians(base, 1)
+    if not np.isfinite([one, other]).all():
         return "–"
+    apart = one - other
     low, high = np.percentile(apart, [2.5, 97.5], method="nearest")
     return f"{np.median(first) - np.median(base):+,.0f} [{low:+,.0f}, {high:+,.0f}]"
 
