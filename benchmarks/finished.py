@@ -66,7 +66,7 @@ def main() -> None:
                 episodes = player(whole, None, generation)
                 seconds[generation, number] = time.perf_counter() - start
             returns.append(episodes.returns)
-        np.testing.assert_array_equal(*returns)
+        np.testing.assert_array_equal(returns[0], returns[1])
         lengths[generation] = episodes.lengths.mean()
         agent.learn(1, progress=False)
     table = []

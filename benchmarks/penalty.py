@@ -53,7 +53,8 @@ def exact(theta: jax.Array) -> jax.Array:
 
 def penalty(settings: Settings, minibatches: int, key: jax.Array, **more: Any) -> Penalty:
     """θ ↦ value and gradient of the penalty per step, after `minibatches` at θ."""
-    config = preset("bgpg", settings, **{"num_envs": 1, "dual_samples": STATES} | more)
+    chosen: dict[str, Any] = {"num_envs": 1, "dual_samples": STATES, **more}
+    config = preset("bgpg", settings, **chosen)
     embedding = find_embedding(config.embedding)
     problem = Problem(config, embedding, observation_size=SIZE, action_size=1, discrete=False)
     horizon = problem.penalty_behaviors.horizon
