@@ -10,6 +10,7 @@ from wng.evolution import config as evolution_config
 from wng.evolution import methods as evolution_methods
 from wng.policy_gradient import config as gradient_config
 from wng.policy_gradient import methods as gradient_methods
+from wng.policy_gradient.axes import GEOMETRIES
 from wng.runs.settings import Method, plain
 
 if TYPE_CHECKING:
@@ -78,7 +79,8 @@ def _gradient_size(config: Any, env: "ResolvedEnv") -> int:
     if env.spec.backend != "jax":
         return 0
     weights = _weights(config, env)
-    jacobian = 2 * config.num_basis * weights * (config.geometry == "wasserstein")
+    estimated = GEOMETRIES.find(config.geometry).needs_behaviors
+    jacobian = 2 * config.num_basis * weights * estimated
     states = 2 * config.num_envs * _state_size(env)  # before and after a step
     return COPIES * (config.rollout * _step_size(env) + weights) + jacobian + states
 
