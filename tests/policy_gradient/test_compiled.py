@@ -144,6 +144,7 @@ def test_other_numbers_are_the_same_program() -> None:
         ("trpo", "kl_target", (0.01, 0.02)),
         ("ppo", "clip_range", (1e-3, 0.2)),
         ("bgpg", "penalty", (0.5, 1.0)),
+        ("bgwnpg", "penalty", (0.5, 5.0)),
         ("ppo", "value_learning_rate", (1e-3, 1e-4)),
     ],
 )

@@ -21,6 +21,6 @@ def test_killed_once(tmp_path) -> None:
 
 @pytest.mark.slow
 def test_killed_twenty_times(tmp_path) -> None:
-    reached = kill(tmp_path, kills=20, iterations=600)
+    reached = kill(tmp_path, kills=20, iterations=1500)
     print("iterations of the checkpoints after each kill:", reached)
     assert reached[-1] > reached[0]
