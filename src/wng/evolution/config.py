@@ -41,8 +41,8 @@ class StrategyConfig:
     """Learning rate of Adam with search=fixed; otherwise, the learning rate of the mean θ, where 1
     takes the whole natural step."""
     sigma_rate: float = 0.0
-    """Learning rate of σ if search is not fixed; 0 uses (3 + ln p)/(5√p) for p parameters, or with
-    search=wasserstein a share of it, with which equal σ change as with search=fisher."""
+    """Learning rate of σ if search is not fixed; 0 uses (3 + ln p)/(5√p) for p parameters. With
+    search=wasserstein, 0 uses the rate at which equal σ change as fast as with search=fisher."""
     search_damping: float = 3.0
     """Weight of the Fisher metric relative to the Wasserstein metric with search=wasserstein; 0
     uses the Wasserstein metric alone, in which a parameter with a small σ takes long steps."""

@@ -49,7 +49,7 @@ class _Fisher(Search):
     """
 
     def haste(self, config: StrategyConfig) -> Any:
-        """Return the multiple of their learning rate of σ that is the default."""
+        """Return the factor by which the default learning rate of σ differs from theirs."""
         return 1.0
 
     def information(self, config: StrategyConfig, sigma: Vector) -> tuple[Vector, Vector]:
